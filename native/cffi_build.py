@@ -1,0 +1,35 @@
+"""Builds `tokenspeed._native` from the C ABI in `include/tokenspeed.h` and the sources listed here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cffi import FFI
+
+NATIVE = Path(__file__).resolve().parent
+SOURCES = [
+    "native/src/error.cpp",
+]
+HEADERS = sorted(str(path.relative_to(NATIVE.parent)) for path in NATIVE.glob("**/*.h"))
+FLAGS = ["-std=c++20", "-O2", "-g1", "-fvisibility=hidden", "-Wall", "-Wextra"]
+
+
+def abi_text() -> str:
+    """Return the declarations between the two markers of the header."""
+    header = (NATIVE / "include" / "tokenspeed.h").read_text()
+    return header.split("/* cffi: begin */")[1].split("/* cffi: end */")[0]
+
+
+ffibuilder = FFI()
+ffibuilder.cdef(abi_text())
+ffibuilder.set_source(
+    "tokenspeed._native",
+    '#include "tokenspeed.h"',
+    sources=SOURCES,
+    depends=HEADERS,
+    include_dirs=["native/include", "native/src"],
+    extra_compile_args=FLAGS,
+    source_extension=".cpp",
+    py_limited_api=True,
+    define_macros=[("Py_LIMITED_API", "0x030B0000")],
+)

@@ -1,0 +1,93 @@
+"""Every setting and its default, and the small frozen struct that each part is given.
+
+Only this file reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+PAGE_TOKENS_CPU = 16
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Which checkpoint is served. `path` is a folder or a .gguf file."""
+
+    path: str
+    served_name: str
+    dtype: str = "float32"
+    max_model_len: int
+
+
+class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the tokenizer actor."""
+
+    model: ModelConfig
+    piece_cache_bytes: int = 64 << 20
+    template_chars_max: int = 4 << 20
+    template_ms_max: int = 2_000
+    threads: int = 2
+
+
+class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the scheduler actor and its native core."""
+
+    max_model_len: int
+    max_num_seqs: int = 32
+    chunked_prefill_size: int = 256
+    overlap: int = 1
+    width: int = 1
+    enable_prefix_caching: bool = True
+
+
+class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank."""
+
+    model: ModelConfig
+    rank: int = 0
+    ranks: int = 1
+    device: str = "cpu"
+    max_num_seqs: int = 32
+    chunked_prefill_size: int = 256
+    page_tokens: int = PAGE_TOKENS_CPU
+    kv_cache_bytes: int = 1 << 30
+    threads: int = 0
+
+
+class DetokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the detokenizer actor."""
+
+    model: ModelConfig
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller may set; `None` means that the engine works it out."""
+
+    model: str | None = None
+    served_model_name: str | None = None
+    dtype: str = "float32"
+    max_model_len: int | None = None
+    max_num_seqs: int = 32
+    chunked_prefill_size: int = 256
+    overlap: int = 1
+    kv_cache_bytes: int | None = None
+    enable_prefix_caching: bool = True
+    tensor_parallel_size: int = 1
+    stall_limit_s: float = 5.0
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the HTTP door."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    drain_timeout_s: float = 30.0
+
+
+def runtime_dir() -> Path:
+    """Return the folder of control sockets: `$XDG_RUNTIME_DIR/tokenspeed`, else one in the temporary folder."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "tokenspeed" if base else Path(f"/tmp/tokenspeed-{os.getuid()}")

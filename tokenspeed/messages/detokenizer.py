@@ -1,0 +1,46 @@
+"""What the detokenizer receives."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tokenspeed.messages.base import Message
+from tokenspeed.messages.scheduler import StreamSettings
+
+
+class StreamOpening(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Comes with the first ids of a stream. `cached_tokens` of the prompt were found in the cache."""
+
+    settings: StreamSettings
+    cached_tokens: int
+
+
+class TokenEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """New ids of one request: `first` is the output index of the first of `ids` (int32 bytes).
+
+    An entry may repeat ids that were sent before (after a restart); `first` tells. `finish` is
+    "length" or "stop" when the scheduler ended the request with the last id; on "stop" that id is
+    an end id and not shown.
+    """
+
+    request: int
+    first: int
+    ids: bytes
+    finish: str = ""
+    opening: StreamOpening | None = None
+
+
+class TokenBatch(Message, frozen=True):
+    """The new ids of one step."""
+
+    step: int
+    entries: list[TokenEntry]
+
+
+class DropStream(Message, frozen=True):
+    """`request` was cancelled: forget its stream without a word."""
+
+    request: int
+
+
+DetokenizerMessage = TokenBatch | DropStream

@@ -1,0 +1,74 @@
+"""What the engine (the process of the doors) receives."""
+
+from __future__ import annotations
+
+from tokenspeed.errors import ErrorInfo
+from tokenspeed.messages.base import Message
+
+
+class Accepted(Message, frozen=True):
+    """From the tokenizer: `request` went to the scheduler with `prompt_tokens` tokens."""
+
+    request: int
+    attempt: int
+    prompt_tokens: int
+
+
+class Refused(Message, frozen=True):
+    """From tokenizer or scheduler: `request` ends with an error and holds nothing."""
+
+    request: int
+    error: ErrorInfo
+
+
+class OutputDelta(Message, frozen=True):
+    """New text of one request.
+
+    `first` is the output index of the first of `ids` (int32 bytes), `text_offset` the number of
+    characters before `text`: after a detokenizer restart, deltas repeat from the start and the
+    engine drops what it has. `finish` is "" while the reply goes on, else "stop" or "length";
+    `stop_reason` is the stop string that matched. `completion_tokens` counts kept tokens.
+    """
+
+    request: int
+    first: int
+    ids: bytes
+    text_offset: int
+    text: str
+    finish: str
+    stop_reason: str | None
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+class StreamsFenced(Message, frozen=True):
+    """From the detokenizer after a scheduler restart: every delta of the old life came before this."""
+
+    scheduler_epoch: int
+
+
+class CacheFlushed(Message, frozen=True):
+    """Answer to `FlushCache`."""
+
+    call: int
+    pages_freed: int
+
+
+class SchedulerStats(Message, frozen=True):
+    """Answer to `AskStats`. Pages are summed over cache groups."""
+
+    call: int
+    requests_waiting: int
+    requests_running: int
+    pages_total: int
+    pages_free: int
+    pages_owned: int
+    pages_cached_idle: int
+    pages_cached_leased: int
+    pages_zombie: int
+    steps: int
+    retractions: int
+
+
+EngineMessage = Accepted | Refused | OutputDelta | StreamsFenced | CacheFlushed | SchedulerStats

@@ -1,0 +1,59 @@
+"""What the tokenizer receives."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tokenspeed.messages.base import Message
+from tokenspeed.sampling import SamplingParams
+
+
+class Chat(msgspec.Struct, tag="chat", array_like=True, frozen=True, gc=False):
+    """A conversation to render with the model's template. `messages` is a JSON list."""
+
+    messages: bytes
+    add_generation_prompt: bool = True
+
+
+class Text(msgspec.Struct, tag="text", array_like=True, frozen=True, gc=False):
+    """Plain text; `add_special_tokens` puts the model's BOS in front."""
+
+    text: str
+    add_special_tokens: bool = True
+
+
+class Ids(msgspec.Struct, tag="ids", array_like=True, frozen=True, gc=False):
+    """A prompt that is token ids already: int32 bytes."""
+
+    ids: bytes
+
+
+Prompt = Chat | Text | Ids
+
+
+class GenerateRequest(Message, frozen=True):
+    """One reply wanted from the engine.
+
+    `request` is unique for one engine life. `attempt` counts how often the engine sent it: after a
+    scheduler restart it comes again, with the ids that were delivered so far in `resume`
+    (int32 bytes). `namespace` separates cached prefixes that must not be shared; `session` groups
+    requests for fairness. `received_us` is the engine's monotonic clock.
+    """
+
+    request: int
+    attempt: int
+    prompt: Prompt
+    sampling: SamplingParams
+    namespace: str = ""
+    session: str = ""
+    resume: bytes = b""
+    received_us: int = 0
+
+
+class CancelTokenize(Message, frozen=True):
+    """Nobody waits for `request` any more: forget it, and answer with `Dropped` if it never left."""
+
+    request: int
+
+
+TokenizerMessage = GenerateRequest | CancelTokenize

@@ -1,0 +1,73 @@
+"""How the next token is chosen and when a reply ends, as the caller asked for it."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from tokenspeed.errors import UserError
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_STRING_CHARS = 1024
+MAX_STOP_TOKEN_IDS = 64
+UINT64_MAX = 2**64 - 1
+
+
+class SamplingParams(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_only=True):
+    """Sampling settings of one request.
+
+    temperature 0 is greedy. `top_k` 0 and `top_p` 1 switch the filter off. `seed` None lets the
+    engine draw one. `max_tokens` None means the rest of the context. `stop` strings are cut from
+    the text, `stop_token_ids` end the reply and are not shown. Until `min_tokens` tokens are out,
+    no end-of-sequence id and no stop id is drawn.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def check(self) -> None:
+        """Raise `UserError`, naming the parameter, for a value out of its range."""
+        _within("temperature", self.temperature, 0.0, 100.0)
+        _within("top_p", self.top_p, 0.0, 1.0, above=True)
+        _within("top_k", self.top_k, -1, 2**31 - 1)
+        _within("min_p", self.min_p, 0.0, 1.0)
+        if self.seed is not None:
+            _within("seed", self.seed, -(2**63), UINT64_MAX)
+        if self.max_tokens is not None:
+            _within("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        _within("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise UserError(
+                f"min_tokens is {self.min_tokens}, above max_tokens {self.max_tokens}; lower one or raise the other.",
+                param="min_tokens",
+            )
+        _at_most("stop", len(self.stop), MAX_STOP_STRINGS)
+        _at_most("stop_token_ids", len(self.stop_token_ids), MAX_STOP_TOKEN_IDS)
+        for text in self.stop:
+            if not text or len(text) > MAX_STOP_STRING_CHARS:
+                raise UserError(
+                    f"stop has a string of {len(text)} characters; 1 to {MAX_STOP_STRING_CHARS} are allowed.",
+                    param="stop",
+                )
+
+
+def _within(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{name} is {value}; it must be a finite number.", param=name)
+    if not (low < value if above else low <= value) or value > high:
+        first = "above" if above else "at least"
+        raise UserError(f"{name} is {value}; it must be {first} {low} and at most {high}.", param=name)
+
+
+def _at_most(name: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise UserError(f"{name} has {count} entries; at most {limit} are allowed.", param=name)
