@@ -45,8 +45,11 @@ class PagePool:
         """Reserve zeroed pages: kernels read padding, and it must be finite."""
         self.pages_total = pages_total
         sizes = (2, pages_total, shape.page_tokens, shape.kv_heads, shape.head_dim)
-        # One allocation a layer: the operating system hands out zeroed memory on first touch.
-        blocks = [torch.zeros(sizes, dtype=shape.dtype) for _ in range(shape.layers)]
+        layer_bytes = pages_total * shape.bytes // shape.layers
+        # numpy takes zeroed memory from the operating system, which hands it out on first touch;
+        # torch.zeros would write it all now.
+        memory = [torch.from_numpy(np.zeros(layer_bytes, np.uint8)) for _ in range(shape.layers)]
+        blocks = [layer.view(shape.dtype).view(sizes) for layer in memory]
         self.layers = [KvPages(block[0], block[1]) for block in blocks]
 
 

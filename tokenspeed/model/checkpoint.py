@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, quants
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
 from tokenspeed.errors import StartError
 from tokenspeed.formats.gguf import GgufFile, read_gguf
@@ -28,6 +28,7 @@ from tokenspeed.model.config import GGUF_ROPE_FACTORS
 Bytes = np.typing.NDArray[np.uint8]
 
 SAFETENSORS_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+GROUP_ELEMENTS = 256 << 10
 GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
 _GGUF_NAMES = {
@@ -125,8 +126,8 @@ class GgufTensors:
     def read(self, name: str, first: int, last: int) -> torch.Tensor:
         """Return rows [first, last), dequantised, in the order of the safetensors checkpoint."""
         info = self._tensors[name]
-        packed = _rows(self._maps, info, first, last).reshape(last - first, -1)
-        rows = torch.from_numpy(_dequantise(packed, info.type)).view(last - first, *info.shape[1:])
+        numbers = _dequantise(_rows(self._maps, info, first, last), info.type)
+        rows = torch.from_numpy(numbers).view(last - first, *info.shape[1:])
         return _halves_apart(rows, self._head_dim) if _is_rotated(name) else rows
 
 
@@ -140,7 +141,16 @@ def _is_rotated(name: str) -> bool:
 
 
 def _dequantise(packed: Bytes, kind: str) -> np.typing.NDArray[np.float32]:
-    return cast("np.typing.NDArray[np.float32]", quants.dequantize(packed, GGMLQuantizationType[kind]))
+    """Return the numbers of `packed`, whole blocks one after the other.
+
+    The library works on groups of 16 rows: rows are cut so that a group fills the cache and not
+    much more, whatever rows the tensor has.
+    """
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    blocks = len(packed) // block_bytes
+    rows = next(rows for rows in range(max(1, 16 * blocks * block // GROUP_ELEMENTS), 0, -1) if blocks % rows == 0)
+    numbers = quants.dequantize(packed.reshape(rows, -1), GGMLQuantizationType[kind])
+    return cast("np.typing.NDArray[np.float32]", numbers)
 
 
 def _hf_name(name: str) -> str:
@@ -167,7 +177,7 @@ def _check_types(path: Path, tensors: Iterable[TensorInfo], allowed: tuple[str, 
 
 def _map_files(tensors: Mapping[str, TensorInfo]) -> dict[Path, Bytes]:
     # Mode "c": private and writable, since torch warns of memory that it may not write.
-    return {file: np.memmap(file, np.uint8, "c") for file in {info.file for info in tensors.values()}}
+    return {file: np.asarray(np.memmap(file, np.uint8, "c")) for file in {info.file for info in tensors.values()}}
 
 
 def _rows(maps: Mapping[Path, Bytes], info: TensorInfo, first: int, last: int) -> Bytes:
