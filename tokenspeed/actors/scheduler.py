@@ -37,6 +37,7 @@ from tokenspeed.messages.scheduler import (
 )
 from tokenspeed.scheduling.scheduler import CoreConfig, Outcome, Plan, Scheduler
 
+PEERS = ("engine", "tokenizer", "executor", "detokenizer")
 ENDED_REMEMBERED = 4096
 
 
