@@ -6,12 +6,14 @@ Used wherever a test is about requests, pages and processes and not about the wo
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenspeed.formats.checkpoint import find_demo
+from tokenspeed.formats.gguf import GgufFile, read_gguf
 
 LAYERS = 2
 HEADS = 4
@@ -31,7 +33,7 @@ def demo_path() -> Path:
 
 def write_tiny_model(path: Path, *, seed: int = 7, context: int = CONTEXT) -> Path:
     """Write a random float32 GGUF of about 12 MB to `path` and return it."""
-    source = gguf.GGUFReader(demo_path())
+    source = read_gguf(demo_path())
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("Tiny random llama")
     writer.add_context_length(context)
@@ -53,20 +55,20 @@ def write_tiny_model(path: Path, *, seed: int = 7, context: int = CONTEXT) -> Pa
     return path
 
 
-def _copy_tokenizer(source: gguf.GGUFReader, writer: gguf.GGUFWriter) -> int:
-    field = {name.removeprefix("tokenizer."): value for name, value in source.fields.items()}
-    tokens = field["ggml.tokens"].contents()
+def _copy_tokenizer(source: GgufFile, writer: gguf.GGUFWriter) -> int:
+    field: dict[str, Any] = {name.removeprefix("tokenizer."): value for name, value in source.metadata.items()}
+    tokens = field["ggml.tokens"]
     writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model(field["ggml.model"].contents())
-    writer.add_tokenizer_pre(field["ggml.pre"].contents())
+    writer.add_tokenizer_model(field["ggml.model"])
+    writer.add_tokenizer_pre(field["ggml.pre"])
     writer.add_token_list(tokens)
-    writer.add_token_types(field["ggml.token_type"].contents())
-    writer.add_token_merges(field["ggml.merges"].contents())
-    writer.add_bos_token_id(field["ggml.bos_token_id"].contents())
-    writer.add_eos_token_id(field["ggml.eos_token_id"].contents())
+    writer.add_token_types(field["ggml.token_type"])
+    writer.add_token_merges(field["ggml.merges"])
+    writer.add_bos_token_id(field["ggml.bos_token_id"])
+    writer.add_eos_token_id(field["ggml.eos_token_id"])
     writer.add_add_bos_token(False)
     writer.add_add_space_prefix(False)
-    writer.add_chat_template(field["chat_template"].contents())
+    writer.add_chat_template(field["chat_template"])
     return len(tokens)
 
 
