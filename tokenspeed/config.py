@@ -6,6 +6,7 @@ Only this file reads the environment.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -91,3 +92,8 @@ def runtime_dir() -> Path:
     """Return the folder of control sockets: `$XDG_RUNTIME_DIR/tokenspeed`, else one in the temporary folder."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(base) / "tokenspeed" if base else Path(f"/tmp/tokenspeed-{os.getuid()}")
+
+
+def child_environment(search_path: Sequence[str]) -> dict[str, str]:
+    """Return this process's environment with `search_path` for a child's imports; "" stands for here."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path)}
