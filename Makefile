@@ -23,7 +23,9 @@ JOBS := 2
 BIN := $(abspath $(VENV))/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
-PIP_INSTALL := $(PIP) install --quiet --no-warn-script-location
+# Compiling all of torch to bytecode takes longer than unpacking it; `bytecode` below does what is used.
+# A person sees pip's progress, a log only its errors.
+PIP_INSTALL := $(PIP) install --no-compile --no-warn-script-location $$([ -t 1 ] || echo -qq)
 NATIVE := tokenspeed/_native.abi3.so
 NATIVE_SOURCES := setup.py native/cffi_build.py $(shell find native/include native/src -name '*.h' -o -name '*.cpp')
 
@@ -123,7 +125,7 @@ check-kill:
 ready-runtime ready-dev: ready-%:
 	@$(MAKE) -s announce-$*
 	@$(MAKE) -s $(READY)/tools
-	@$(MAKE) -s -j$(JOBS) $(NATIVE) $(READY)/$*
+	@$(MAKE) -s -j$(JOBS) $(NATIVE) $(READY)/$* $(READY)/bytecode
 ready-model: $(READY)/model
 
 # Says what is about to be downloaded, before anything is.
@@ -145,6 +147,11 @@ $(READY)/tools: constraints.txt | $(READY)/venv
 $(READY)/torch: | $(READY)/tools
 	@if $(PIP) show --quiet torch 2>/dev/null; then $(PIP_INSTALL) 'torch>=2.6,<3'; \
 	else $(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch; fi
+	@touch $@
+
+# The first import writes the bytecode of what it touches, also where writing it is switched off.
+$(READY)/bytecode: $(READY)/torch
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import torch'
 	@touch $@
 
 # The package itself, editable, and its dependencies. The native module is made by its own rule.
