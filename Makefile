@@ -139,7 +139,7 @@ $(READY)/venv:
 	@mkdir -p $(@D) && touch $@
 
 $(READY)/tools: constraints.txt | $(READY)/venv
-	@$(PIP_INSTALL) -c constraints.txt setuptools cffi
+	@$(PIP_INSTALL) -c constraints.txt setuptools cffi numpy
 	@touch $@
 
 # An installed torch that the metadata allows is kept; otherwise the pinned one comes, alone,
