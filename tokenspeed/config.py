@@ -76,7 +76,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: int = 1
     kv_cache_bytes: int | None = None
     enable_prefix_caching: bool = True
-    tensor_parallel_size: int = 1
     stall_limit_s: float = 5.0
 
 

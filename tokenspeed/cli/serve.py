@@ -112,13 +112,6 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         help="keep and share the KV of prompts",
     )
     add.add_argument(
-        "--tensor-parallel-size",
-        type=whole(1, 64),
-        default=default.tensor_parallel_size,
-        metavar="N",
-        help="ranks that share the model",
-    )
-    add.add_argument(
         "--stall-limit",
         dest="stall_limit_s",
         type=seconds,
