@@ -102,7 +102,7 @@ class Conversation:
         """Forget all turns."""
         self._turns.clear()
 
-    def say(self, text: str) -> Iterator[str]:
+    def say(self, text: str) -> Generator[str, None, None]:
         """Yield the reply to `text` as it comes. What was yielded becomes part of the conversation."""
         asked = {"role": "user", "content": text}
         said: list[str] = []
