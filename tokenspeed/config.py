@@ -6,6 +6,8 @@ Only this file reads the environment.
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -75,7 +77,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: int = 1
     kv_cache_bytes: int | None = None
     enable_prefix_caching: bool = True
-    tensor_parallel_size: int = 1
     stall_limit_s: float = 5.0
 
 
@@ -99,7 +100,20 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     stop_with_stdin: bool = False
 
 
+def seconds_since_make() -> float | None:
+    """Return the seconds since `make serve` began, which the Makefile notes; None without it."""
+    try:
+        return time.time() - float(os.environ.get("TOKENSPEED_STARTED_AT", ""))
+    except ValueError:
+        return None
+
+
 def runtime_dir() -> Path:
     """Return the folder of control sockets: `$XDG_RUNTIME_DIR/tokenspeed`, else one in the temporary folder."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(base) / "tokenspeed" if base else Path(f"/tmp/tokenspeed-{os.getuid()}")
+
+
+def child_environment(search_path: Sequence[str]) -> dict[str, str]:
+    """Return this process's environment with `search_path` for a child's imports; "" stands for here."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path)}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tokenspeed.cli.demo import ABSENT, demo_file
 from tokenspeed.cli.parser import Parser, seconds, size, whole
 from tokenspeed.cli.screen import Screen
-from tokenspeed.config import EngineConfig, ServerConfig
+from tokenspeed.config import EngineConfig, ServerConfig, seconds_since_make
 from tokenspeed.errors import StartError
 
 if TYPE_CHECKING:
@@ -112,13 +112,6 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         help="keep and share the KV of prompts (on)",
     )
     add.add_argument(
-        "--tensor-parallel-size",
-        type=whole(1, 64),
-        default=default.tensor_parallel_size,
-        metavar="N",
-        help="ranks that share the model (%(default)s)",
-    )
-    add.add_argument(
         "--stall-limit",
         dest="stall_limit_s",
         type=seconds,
@@ -185,5 +178,7 @@ def _serve(options: argparse.Namespace, screen: Screen, begun_s: float, make_eng
 
     async def on_ready() -> None:
         await tell_ready(screen, engine, sockets, time.monotonic() - begun_s)
+        if (make_s := seconds_since_make()) is not None:
+            screen.say(f"first token {make_s:.1f} s after make began")
 
     return run_service(lambda: Service(engine, config, sockets, on_ready))
