@@ -6,6 +6,7 @@ Only this file reads the environment.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,6 +105,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: float = 15.0
     idle_s_max: int = 120
     stop_with_stdin: bool = False
+
+
+def seconds_since_make() -> float | None:
+    """Return the seconds since `make serve` began, which the Makefile notes; None without it."""
+    try:
+        return time.time() - float(os.environ.get("TOKENSPEED_STARTED_AT", ""))
+    except ValueError:
+        return None
 
 
 def runtime_dir() -> Path:
