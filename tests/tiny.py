@@ -76,7 +76,8 @@ def _weights(vocab_tokens: int, seed: int) -> dict[str, NDArray[np.float32]]:
     random = np.random.default_rng(seed)
 
     def normal(rows: int, columns: int, gain: float = 1.0) -> NDArray[np.float32]:
-        return (random.standard_normal((rows, columns)) * gain / np.sqrt(columns)).astype(np.float32)
+        scaled = random.standard_normal((rows, columns)) * (gain / columns**0.5)
+        return np.asarray(scaled, np.float32)
 
     ones = np.ones(HIDDEN, np.float32)
     weights = {"token_embd.weight": normal(vocab_tokens, HIDDEN, 4.0), "output_norm.weight": ones}

@@ -15,7 +15,7 @@ import uvloop
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine import AsyncEngine, Stream
 from tokenspeed.messages.base import pack_ids
-from tokenspeed.messages.scheduler import SchedulerStats
+from tokenspeed.messages.engine import SchedulerStats
 from tokenspeed.messages.tokenizer import Chat, Ids
 from tokenspeed.sampling import SamplingParams
 
@@ -41,7 +41,7 @@ def run(work: Callable[[AsyncEngine], Coroutine[Any, Any, T]], model: Path, **se
             return await work(engine)
 
     before = leftovers()
-    result = uvloop.run(main())
+    result: T = uvloop.run(main())
     assert leftovers() == before
     return result
 

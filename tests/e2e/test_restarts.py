@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ async def _strike(engine: AsyncEngine, actor: str, blow: signal.Signals) -> tupl
 
 
 def _longest_pause(times: list[float]) -> float:
-    return max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    return max(later - earlier for earlier, later in pairwise(times))
 
 
 async def _up_again(engine: AsyncEngine, actor: str, limit_s: float) -> float:

@@ -10,10 +10,11 @@ batches; so a new detokenizer that is sent all ids again repeats the same text f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
-from tokenspeed.actors.runtime import Actor, Outbox
+from tokenspeed.actors.outbox import Outbox
+from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import DetokenizerConfig
 from tokenspeed.messages.base import Message, pack_ids, view_ids
 from tokenspeed.messages.detokenizer import DetokenizerMessage, DropStream, StreamOpening, TokenBatch, TokenEntry
@@ -40,10 +41,9 @@ class DetokenizerActor(Actor):
     """One mailbox around a table of output streams."""
 
     name: ClassVar[str] = "detokenizer"
-    config_type: ClassVar[type] = DetokenizerConfig
     receives: ClassVar[dict[str, object]] = {"scheduler": DetokenizerMessage}
 
-    def __init__(self, config: DetokenizerConfig, outbox: Outbox, phase: Callable[[str, float], None]) -> None:
+    def __init__(self, config: DetokenizerConfig, outbox: Outbox, phase: Announce) -> None:
         self._config = config
         self._outbox = outbox
         self._phase = phase

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
-from tokenspeed.actors.runtime import Actor, Outbox
+from tokenspeed.actors.outbox import Outbox
+from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.executor.executor import Executor
 from tokenspeed.messages.base import Message
@@ -28,10 +28,9 @@ class ExecutorActor(Actor):
     """One mailbox around an `Executor`."""
 
     name: ClassVar[str] = "executor"
-    config_type: ClassVar[type] = ExecutorConfig
     receives: ClassVar[dict[str, object]] = {"scheduler": ExecutorMessage}
 
-    def __init__(self, config: ExecutorConfig, outbox: Outbox, phase: Callable[[str, float], None]) -> None:
+    def __init__(self, config: ExecutorConfig, outbox: Outbox, phase: Announce) -> None:
         self._config = config
         self._outbox = outbox
         self._phase = phase

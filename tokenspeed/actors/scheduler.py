@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
 from hashlib import blake2b
 from typing import ClassVar
 
-from tokenspeed.actors.runtime import Actor, Outbox
+from tokenspeed.actors.outbox import Outbox
+from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import SchedulerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError
 from tokenspeed.messages.base import Message, pack_ids, unpack_ids
@@ -58,12 +58,11 @@ class SchedulerActor(Actor):
     """One mailbox around the native core."""
 
     name: ClassVar[str] = "scheduler"
-    config_type: ClassVar[type] = SchedulerConfig
     receives: ClassVar[dict[str, object]] = dict.fromkeys(
         ("engine", "tokenizer", "executor", "detokenizer"), SchedulerMessage
     )
 
-    def __init__(self, config: SchedulerConfig, outbox: Outbox, phase: Callable[[str, float], None]) -> None:
+    def __init__(self, config: SchedulerConfig, outbox: Outbox, phase: Announce) -> None:
         self._config = config
         self._outbox = outbox
         self._core: Scheduler | None = None

@@ -10,11 +10,11 @@ Invariant: for each `GenerateRequest` exactly one of `Submit`, `Refused` or `Dro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
-from tokenspeed.actors.runtime import Actor, Outbox
+from tokenspeed.actors.outbox import Outbox
+from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.messages.base import Message
@@ -28,10 +28,9 @@ class TokenizerActor(Actor):
     """One mailbox around a `PromptBuilder`."""
 
     name: ClassVar[str] = "tokenizer"
-    config_type: ClassVar[type] = TokenizerConfig
     receives: ClassVar[dict[str, object]] = {"engine": TokenizerMessage}
 
-    def __init__(self, config: TokenizerConfig, outbox: Outbox, phase: Callable[[str, float], None]) -> None:
+    def __init__(self, config: TokenizerConfig, outbox: Outbox, phase: Announce) -> None:
         self._config = config
         self._outbox = outbox
         self._phase = phase

@@ -20,7 +20,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from tokenspeed.actors.supervisor import ActorHealth, Supervisor
+from tokenspeed.actors.health import ActorHealth
+from tokenspeed.actors.supervisor import Supervisor
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
 from tokenspeed.engine.stream import Stream
@@ -71,12 +72,11 @@ class AsyncEngine:
             actors=actor_specs(config, self.checkpoint, self.model),
             edges=EDGES,
             home=HOME,
-            home_receives=dict.fromkeys(("tokenizer", "scheduler", "detokenizer"), EngineMessage),
             stall_limit_s=config.stall_limit_s,
             on_message=self._receive,
             on_restart=self._actor_restarted,
             on_event=self._event,
-            on_lost=self._lose,
+            receives=dict.fromkeys(("tokenizer", "scheduler", "detokenizer"), EngineMessage),
         )
 
     async def start(self) -> None:
@@ -247,7 +247,6 @@ class AsyncEngine:
 
     def _event(self, text: str) -> None:
         self._on_event(text)
-
-    def _lose(self, reason: str) -> None:
-        self._lost = EngineError(reason, status=503, code="engine_lost")
-        self._fail_all(self._lost)
+        if self._supervisor.lost is not None and self._lost is None:
+            self._lost = EngineError(f"The engine is lost: {self._supervisor.lost}", status=503, code="engine_lost")
+            self._fail_all(self._lost)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenspeed.actors.supervisor import ActorSpec, EdgeSpec
+from tokenspeed.actors.charge import ActorSpec
+from tokenspeed.actors.edges import EdgeSpec
 from tokenspeed.config import (
     DetokenizerConfig,
     EngineConfig,

@@ -69,7 +69,7 @@ class Engine:
         """Yield the reply as it comes. Leaving the iteration cancels the request."""
         stream = self._run(self._open(Text(prompt) if isinstance(prompt, str) else prompt, sampling))
         try:
-            while (output := self._run(anext(stream, None))) is not None:
+            while (output := self._run(_next(stream))) is not None:
                 yield output
         finally:
             self._loop.call_soon_threadsafe(stream.cancel)
@@ -98,14 +98,14 @@ class Engine:
     async def _open(self, prompt: Prompt, sampling: SamplingParams | None) -> Stream:
         return self._engine.generate(prompt, sampling)
 
-    def _run(self, work: Coroutine[Any, Any, T] | Any) -> T:
-        async def run() -> T:
-            result: T = await work
-            return result
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _stop_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _next(stream: Stream) -> Output | None:
+    return await anext(stream, None)
