@@ -9,6 +9,10 @@ from cffi import FFI
 NATIVE = Path(__file__).resolve().parent
 SOURCES = [
     "native/src/error.cpp",
+    "native/src/ring_abi.cpp",
+    "native/src/ring_reader.cpp",
+    "native/src/ring_segment.cpp",
+    "native/src/ring_writer.cpp",
 ]
 HEADERS = sorted(str(path.relative_to(NATIVE.parent)) for path in NATIVE.glob("**/*.h"))
 FLAGS = ["-std=c++20", "-O2", "-g1", "-fvisibility=hidden", "-Wall", "-Wextra"]
