@@ -28,7 +28,7 @@ typedef enum {
   TS_ERR_NEVER_FITS = -5,/* no amount of waiting makes room */
   TS_ERR_CAPACITY = -6,  /* a caller-owned buffer is too small, or the ring is full */
   TS_ERR_CORRUPT = -7,   /* shared memory does not hold what it must */
-  TS_ERR_CLOSED = -8,    /* the other end is gone */
+  TS_ERR_CLOSED = -8,    /* this end was closed */
   TS_ERR_INVARIANT = -9, /* an audit failed: a bug of ours */
   TS_ERR_MEMORY = -10    /* the allocator refused */
 } ts_status;
@@ -41,7 +41,7 @@ const char *ts_last_error(void);
 /* A ring carries messages from one writer to 1..8 readers, each of which gets every message, in
  * order, once and whole. It lives in a shared segment; a handle is one end of it and belongs to one
  * thread. Handles duplicate the eventfds that they are given and map the segment themselves: every
- * descriptor passed in may be closed after the call. */
+ * descriptor passed in may be closed after the call. A null handle gives TS_ERR_CLOSED. */
 
 typedef struct ts_ring_writer ts_ring_writer;
 typedef struct ts_ring_reader ts_ring_reader;
