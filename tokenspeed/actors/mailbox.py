@@ -15,6 +15,7 @@ Invariant: records of one edge and epoch are handled once, in order, or not at a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -77,10 +78,7 @@ class Inbox:
             record = self._next()
             if record is None:
                 return taken, True
-            try:
-                self._handle(record, on_message)
-            finally:
-                self.reader.release()
+            self._handle_and_release(record, on_message)
         return RECORDS_PER_TURN, False
 
     def _next(self) -> memoryview | None:
@@ -91,6 +89,18 @@ class Inbox:
                     return record
         except EngineError as error:
             raise RecordError(self.sender, "reading a record", error, unreadable=True) from error
+
+    def _handle_and_release(self, record: memoryview, on_message: OnMessage) -> None:
+        try:
+            self._handle(record, on_message)
+        except RecordError:
+            with contextlib.suppress(BufferError):  # the traceback holds the message, and that its views
+                self.reader.release()
+            raise
+        try:
+            self.reader.release()
+        except BufferError as error:
+            raise RecordError(self.sender, "letting go of a record", error, unreadable=False) from error
 
     def _handle(self, record: memoryview, on_message: OnMessage) -> None:
         try:
