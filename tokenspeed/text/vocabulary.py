@@ -1,0 +1,54 @@
+"""What a checkpoint says of its tokens, without the machine that encodes text.
+
+Owns the table from token id to bytes, the control marks, the ids that end a reply, and the chat
+template's source. Loads in a fraction of a second; enough for turning ids back into text.
+
+Invariant: a control mark has no bytes, so that it can never be seen in an output.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tokenspeed.formats.gguf import read_gguf
+from tokenspeed.formats.location import weights_path
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A control token: its id, and whether it swallows the white space beside it."""
+
+    id: int
+    lstrip: bool = False
+    rstrip: bool = False
+
+
+class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of a model. `token_bytes[id]` is empty for control marks and unused ids.
+
+    `marks` are the control tokens by their text. `end_ids` are those that the checkpoint declares
+    to end a reply. `add_bos` tells whether plain text begins with `bos`.
+    """
+
+    token_bytes: list[bytes]
+    marks: dict[str, Mark]
+    bos: int | None
+    eos: int | None
+    add_bos: bool
+    end_ids: frozenset[int]
+    template: str | None
+
+    def mark_text(self, token: int | None) -> str:
+        """Return the text of the control token `token`, "" if it is none."""
+        return next((text for text, mark in self.marks.items() if mark.id == token), "")
+
+
+def load_vocabulary(path: str | Path) -> Vocabulary:
+    """Return the vocabulary of the checkpoint at `path`; raise `StartError` if it has none that can be read."""
+    # Imported here, since both build on this file's structs.
+    from tokenspeed.text.vocabulary_gguf import gguf_vocabulary
+    from tokenspeed.text.vocabulary_hf import hf_vocabulary
+
+    weights = weights_path(path)
+    return hf_vocabulary(weights) if weights.is_dir() else gguf_vocabulary(read_gguf(weights))
