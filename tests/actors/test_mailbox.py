@@ -195,8 +195,6 @@ async def test_bytes_are_views_that_must_not_be_kept() -> None:
         joined.open(keep)
         joined.x.outbox.send("y", Item(1, b"bytes"))
         await turns()
-        [error] = joined.failures
-        assert str(error).startswith("letting go of a record from x: BufferError")
         assert bytes(kept.pop()) != b"bytes"
 
 

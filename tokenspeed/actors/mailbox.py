@@ -15,7 +15,6 @@ Invariant: records of one edge and epoch are handled once, in order, or not at a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -56,7 +55,7 @@ class MailboxForm(msgspec.Struct, frozen=True):
     """How a mailbox treats records.
 
     Nothing is read while a receiver's backlog is above `backlog_bytes_max`. With `views`, bytes in a
-    message are views that end with its handler, else copies. `poison` finds views kept too long.
+    message are views that end with its handler, else copies. `poison` overwrites what views kept too long show.
     """
 
     backlog_bytes_max: int | None
@@ -78,7 +77,10 @@ class Inbox:
             record = self._next()
             if record is None:
                 return taken, True
-            self._handle_and_release(record, on_message)
+            try:
+                self._handle(record, on_message)
+            finally:
+                self.reader.release()
         return RECORDS_PER_TURN, False
 
     def _next(self) -> memoryview | None:
@@ -89,18 +91,6 @@ class Inbox:
                     return record
         except EngineError as error:
             raise RecordError(self.sender, "reading a record", error, unreadable=True) from error
-
-    def _handle_and_release(self, record: memoryview, on_message: OnMessage) -> None:
-        try:
-            self._handle(record, on_message)
-        except RecordError:
-            with contextlib.suppress(BufferError):  # the traceback holds the message, and that its views
-                self.reader.release()
-            raise
-        try:
-            self.reader.release()
-        except BufferError as error:
-            raise RecordError(self.sender, "letting go of a record", error, unreadable=False) from error
 
     def _handle(self, record: memoryview, on_message: OnMessage) -> None:
         try:
