@@ -21,7 +21,7 @@ from tokenspeed.messages.base import Message
 from tokenspeed.observe.page import StatusPage, Word
 
 EDGES = [EdgeSpec("x", ("y",), 4096), EdgeSpec("y", ("x",), 4096), EdgeSpec("z", ("y",), 4096)]
-OPEN = MailboxForm(backlog_bytes_max=None, views=False)
+OPEN = MailboxForm(backlog_bytes_max=None, in_place=False)
 
 
 class Pair:
@@ -130,7 +130,7 @@ async def test_what_finds_the_ring_full_waits_in_order() -> None:
 
 @in_loop
 async def test_nothing_is_read_while_a_receiver_lags() -> None:
-    with pair(MailboxForm(backlog_bytes_max=10_000, views=False)) as joined:
+    with pair(MailboxForm(backlog_bytes_max=10_000, in_place=False)) as joined:
         joined.open()
         for number in range(40):
             joined.y.outbox.send("x", Item(number, bytes(500)))
@@ -191,11 +191,21 @@ async def test_bytes_are_views_that_must_not_be_kept() -> None:
         assert bytes(message.payload) == b"bytes"
         kept.append(message.payload)
 
-    with pair(MailboxForm(backlog_bytes_max=None, views=True, poison=True)) as joined:
+    with pair(MailboxForm(backlog_bytes_max=None, in_place=True, poison=True)) as joined:
         joined.open(keep)
         joined.x.outbox.send("y", Item(1, b"bytes"))
         await turns()
         assert bytes(kept.pop()) != b"bytes"
+
+
+@in_loop
+async def test_bytes_are_copies_for_who_keeps_them() -> None:
+    kept: list[Message] = []
+    with pair(MailboxForm(backlog_bytes_max=None, in_place=False, poison=True)) as joined:
+        joined.open(lambda sender, message: kept.append(message))
+        joined.x.outbox.send("y", Item(1, b"bytes"))
+        await turns()
+        assert kept == [Item(1, b"bytes")]
 
 
 @in_loop
