@@ -55,7 +55,7 @@ def run(ids: Sequence[int], stop: Sequence[str], cuts: Sequence[int]) -> tuple[s
     return "".join(texts), stream
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=300)
 @given(streams, stops, st.lists(st.integers(1, 7), max_size=30))
 def test_every_cut_gives_what_one_search_gives(ids: list[int], stop: list[str], cuts: list[int]) -> None:
     whole = data_of(ids).decode("utf-8", "replace")
@@ -80,7 +80,7 @@ def test_tokens_kept_end_with_the_one_that_completed_the_stop(ids: list[int], st
     assert stream.tokens_kept == tokens_up_to(ids, stop)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(valid, stops)
 def test_holds_back_only_what_may_begin_a_stop(ids: list[int], stop: list[str]) -> None:
     stream = OutputStream(TABLE, stop)

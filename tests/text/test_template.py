@@ -78,14 +78,14 @@ conversations = st.lists(
 
 
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(conversations)
 def test_text_is_that_of_the_reference(source: str, messages: list[dict[str, Any]]) -> None:
     assert plain(render(source, *messages)) == reference(source, messages)
 
 
 @needs_demo
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(conversations)
 def test_text_of_the_demo_is_that_of_the_reference(messages: list[dict[str, Any]]) -> None:
     source = demo_tokenizer().vocabulary.template
@@ -94,7 +94,7 @@ def test_text_of_the_demo_is_that_of_the_reference(messages: list[dict[str, Any]
 
 
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(conversations)
 def test_only_the_templates_own_characters_are_trusted(source: str, messages: list[dict[str, Any]]) -> None:
     # Users write only capital X and Y, the templates write neither, so each character tells its origin.
