@@ -39,13 +39,12 @@ def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_refusals(tmp_path: Path) -> None:
+    fill(tmp_path, "w.safetensors", "w.bin", "w.pt", "w.txt")
     cases = {
         "absent.gguf": "does not exist; give a folder with config.json",
         "org/model": "hf download org/model --local-dir model",
         str(tmp_path / "a" / "b"): "does not exist; give",
-        str(
-            fill(tmp_path, "w.safetensors", "w.bin", "w.pt", "w.txt") / "w.safetensors"
-        ): f"give the folder .*{tmp_path}",
+        str(tmp_path / "w.safetensors"): f"give the folder .*{tmp_path}",
         str(tmp_path / "w.bin"): "pickled weights.*safe_serialization",
         str(tmp_path / "w.pt"): "pickled weights",
         str(tmp_path / "w.txt"): "no checkpoint that can be read",

@@ -55,7 +55,7 @@ def run(ids: Sequence[int], stop: Sequence[str], cuts: Sequence[int]) -> tuple[s
     return "".join(texts), stream
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(streams, stops, st.lists(st.integers(1, 7), max_size=30))
 def test_every_cut_gives_what_one_search_gives(ids: list[int], stop: list[str], cuts: list[int]) -> None:
     whole = data_of(ids).decode("utf-8", "replace")
@@ -71,7 +71,7 @@ def test_every_cut_gives_what_one_search_gives(ids: list[int], stop: list[str], 
 valid = st.lists(st.sampled_from([ord("a"), ord("b"), *range(256, len(TABLE))]), max_size=20)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(
     valid, st.lists(st.text("ab日é !", min_size=1, max_size=4), max_size=4), st.lists(st.integers(1, 7), max_size=20)
 )
@@ -80,7 +80,7 @@ def test_tokens_kept_end_with_the_one_that_completed_the_stop(ids: list[int], st
     assert stream.tokens_kept == tokens_up_to(ids, stop)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(valid, stops)
 def test_holds_back_only_what_may_begin_a_stop(ids: list[int], stop: list[str]) -> None:
     stream = OutputStream(TABLE, stop)

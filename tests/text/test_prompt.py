@@ -26,7 +26,7 @@ from tests.text.samples import (
 from tests.text.test_vocabulary import BOS, EOS, TURN, WORDS, template_processing
 from tokenspeed.errors import UserError
 from tokenspeed.messages.base import pack_ids
-from tokenspeed.messages.tokenizer import Chat, Ids, Text
+from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
 
 USER = {"role": "user", "content": "Hi"}
@@ -89,8 +89,8 @@ def test_a_turn_begins_with_the_ids_of_the_turn_before() -> None:
 
 @needs_demo
 def test_parts_null_and_developer_give_the_ids_of_plain_messages() -> None:
-    plain = [{"role": "system", "content": "s"}, USER, {"role": "assistant", "content": ""}]
-    odd = [
+    plain: list[dict[str, Any]] = [{"role": "system", "content": "s"}, USER, {"role": "assistant", "content": ""}]
+    odd: list[dict[str, Any]] = [
         {"role": "developer", "content": [{"type": "text", "text": "s"}]},
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
         {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{bad"}}]},
@@ -125,7 +125,7 @@ def test_empty_prompts() -> None:
 def test_long_prompts_name_both_numbers() -> None:
     builder = PromptBuilder(demo_tokenizer(), demo_builder()._template, config_for("unused", max_model_len=50))
     assert len(builder.ids(Ids(pack_ids(range(49))))) == 49
-    prompts = [
+    prompts: list[tuple[Prompt, str]] = [
         (Ids(pack_ids(range(50))), "prompt"),
         (Chat(chat_json({"role": "user", "content": "9" * 80})), "messages"),
     ]

@@ -20,13 +20,13 @@ def first_complete(text: str, stops: list[str]) -> tuple[int, str] | None:
     return None
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 @given(st.lists(words, max_size=5), st.text("abc[^-]\\", max_size=30))
 def test_finds_what_a_search_finds(stops: list[str], text: str) -> None:
     assert StopMatcher(stops).read(text) == first_complete(text, stops)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(words, min_size=1, max_size=5), st.text("ab[^-]", max_size=20), st.integers(0, 20))
 def test_reading_in_two_parts_changes_nothing(stops: list[str], text: str, cut: int) -> None:
     matcher = StopMatcher(stops)
@@ -39,7 +39,7 @@ def test_reading_in_two_parts_changes_nothing(stops: list[str], text: str, cut: 
     assert found == first_complete(text, stops)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(words, min_size=1, max_size=5), st.text("ab[^-]", max_size=20))
 def test_holds_back_no_more_than_the_longest_beginning(stops: list[str], text: str) -> None:
     matcher = StopMatcher(stops)
