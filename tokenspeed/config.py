@@ -6,6 +6,8 @@ Only this file reads the environment.
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -44,7 +46,12 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank."""
+    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank.
+
+    `threads` 0 shares the cores among the ranks. With several ranks, `rendezvous` is a file that
+    does not exist yet, in a folder of this user's, through which they find each other. `kernels`
+    overrides the choice of kernels: "family=solution,family.mode=solution".
+    """
 
     model: ModelConfig
     rank: int = 0
@@ -55,6 +62,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
     page_tokens: int = PAGE_TOKENS_CPU
     kv_cache_bytes: int = 1 << 30
     threads: int = 0
+    rendezvous: str = ""
+    kernels: str = ""
 
 
 class DetokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,19 +84,43 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: int = 1
     kv_cache_bytes: int | None = None
     enable_prefix_caching: bool = True
-    tensor_parallel_size: int = 1
     stall_limit_s: float = 5.0
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the HTTP door."""
+    """Settings of the doors.
+
+    `socket` is the path of the Unix socket; None puts it into `runtime_dir()`. Without `http` there
+    is only that. `keep_alive_s` is the longest silence of an open stream. `idle_s_max` closes a
+    connection that nobody uses: longer than clients and proxies keep theirs. `stop_with_stdin` ends
+    the server when its standard input closes, so that it cannot outlive the one who started it.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
     drain_timeout_s: float = 30.0
+    http: bool = True
+    socket: str | None = None
+    request_bytes_max: int = 32 << 20
+    keep_alive_s: float = 15.0
+    idle_s_max: int = 120
+    stop_with_stdin: bool = False
+
+
+def seconds_since_make() -> float | None:
+    """Return the seconds since `make serve` began, which the Makefile notes; None without it."""
+    try:
+        return time.time() - float(os.environ.get("TOKENSPEED_STARTED_AT", ""))
+    except ValueError:
+        return None
 
 
 def runtime_dir() -> Path:
     """Return the folder of control sockets: `$XDG_RUNTIME_DIR/tokenspeed`, else one in the temporary folder."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(base) / "tokenspeed" if base else Path(f"/tmp/tokenspeed-{os.getuid()}")
+
+
+def child_environment(search_path: Sequence[str]) -> dict[str, str]:
+    """Return this process's environment with `search_path` for a child's imports; "" stands for here."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path)}

@@ -52,6 +52,8 @@ class SamplingParams(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_
             )
         _at_most("stop", len(self.stop), MAX_STOP_STRINGS)
         _at_most("stop_token_ids", len(self.stop_token_ids), MAX_STOP_TOKEN_IDS)
+        for token in self.stop_token_ids:
+            _within("stop_token_ids", token, 0, 2**31 - 1)
         for text in self.stop:
             if not text or len(text) > MAX_STOP_STRING_CHARS:
                 raise UserError(

@@ -7,10 +7,9 @@ from tokenspeed.messages.base import Message
 
 
 class Accepted(Message, frozen=True):
-    """From the tokenizer: `request` went to the scheduler with `prompt_tokens` tokens."""
+    """From the scheduler: `request` is valid, fits, and waits for its turn or runs."""
 
     request: int
-    attempt: int
     prompt_tokens: int
 
 

@@ -21,6 +21,7 @@ class Submit(Message, frozen=True):
     `ids` are the prompt's int32 bytes, `resume` the output ids delivered in an earlier scheduler
     life. `max_tokens` counts output tokens, resumed ones included; `end_ids` end the reply
     (end-of-sequence ids and the caller's stop ids; empty with `ignore_eos` and no stop ids).
+    `sampling.seed` is set.
     """
 
     request: int
@@ -31,7 +32,6 @@ class Submit(Message, frozen=True):
     min_tokens: int
     end_ids: tuple[int, ...]
     sampling: SamplingParams
-    seed: int
     namespace: str
     session: str
     stream: StreamSettings

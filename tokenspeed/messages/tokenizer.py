@@ -37,7 +37,8 @@ class GenerateRequest(Message, frozen=True):
     `request` is unique for one engine life. `attempt` counts how often the engine sent it: after a
     scheduler restart it comes again, with the ids that were delivered so far in `resume`
     (int32 bytes). `namespace` separates cached prefixes that must not be shared; `session` groups
-    requests for fairness. `received_us` is the engine's monotonic clock.
+    requests for fairness. The engine has drawn `sampling.seed` when the caller gave none, so that a
+    resumed request draws the same tokens.
     """
 
     request: int
@@ -47,7 +48,6 @@ class GenerateRequest(Message, frozen=True):
     namespace: str = ""
     session: str = ""
     resume: bytes = b""
-    received_us: int = 0
 
 
 class CancelTokenize(Message, frozen=True):

@@ -1,0 +1,1 @@
+"""The doors of a running engine: HTTP and a Unix socket."""

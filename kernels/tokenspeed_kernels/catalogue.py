@@ -1,0 +1,28 @@
+"""Every kernel of this package, and the selector that answers with them.
+
+The one file that knows all families. A new family adds its `SPECS` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tokenspeed_kernels import activation, attention, embedding, gemm, norm, rope, sampling
+from tokenspeed_kernels.registry import Platform, Registry, Selector
+
+REGISTRY = Registry(
+    (
+        *attention.SPECS,
+        *gemm.SPECS,
+        *norm.SPECS,
+        *rope.SPECS,
+        *activation.SPECS,
+        *embedding.SPECS,
+        *sampling.SPECS,
+    )
+)
+
+
+def selector(device: str, objective: str = "latency", config: Mapping[str, str] | None = None) -> Selector:
+    """Return the selector for `device`, today "cpu"; `config` holds overrides, see `registry`."""
+    return Selector(REGISTRY, Platform(device), objective, config)

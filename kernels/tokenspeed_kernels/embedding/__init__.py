@@ -1,0 +1,53 @@
+"""Rows of a table by token id.
+
+`embedding.lookup` works on a slice of the vocabulary: ids outside of [first, first + rows) give
+zeros, so that the sum over all slices is the whole lookup.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
+from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+
+
+class LookupKernel(Protocol):
+    """Looks ids up in a slice of the table."""
+
+    def __call__(self, ids: torch.Tensor, table: torch.Tensor, first: int) -> torch.Tensor:
+        """Return [tokens, hidden]; `ids` is int64 [tokens], `table` [rows, hidden] starts at id `first`."""
+        ...
+
+
+def lookup(kernels: Selector, dtype: torch.dtype, sliced: bool) -> LookupKernel:
+    """Return the kernel for a whole table or for a slice of one."""
+    return kernels.select(ask("embedding", "lookup", dtype, table="slice" if sliced else "whole"))
+
+
+SPECS = (
+    KernelSpec(
+        name="torch_lookup",
+        family="embedding",
+        mode="lookup",
+        solution="torch",
+        entry="tokenspeed_kernels.embedding.torch_lookup:lookup",
+        capability=CPU,
+        dtypes=REFERENCE_DTYPES,
+        traits={"table": frozenset({"whole"})},
+        tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="torch_lookup_slice",
+        family="embedding",
+        mode="lookup",
+        solution="torch",
+        entry="tokenspeed_kernels.embedding.torch_lookup:lookup_slice",
+        capability=CPU,
+        dtypes=REFERENCE_DTYPES,
+        traits={"table": frozenset({"slice"})},
+        tags=frozenset({"reference"}),
+    ),
+)

@@ -1,0 +1,176 @@
+"""The engine from prompt to text, over real actors, with a tiny random model."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Heard, chat, greedy, hear, hear_all, ids_prompt, run, settled
+from tokenspeed.engine import AsyncEngine, Engine
+from tokenspeed.errors import EngineError, StartError, UserError
+from tokenspeed.messages.tokenizer import Chat, Text
+from tokenspeed.sampling import SamplingParams
+
+
+def test_same_tokens_alone_batched_cold_warm_and_with_every_overlap(tiny_model: Path) -> None:
+    prompts = [ids_prompt(seed, 5 + 23 * seed) for seed in range(8)]
+
+    async def alone_then_batched(engine: AsyncEngine) -> list[list[list[int]]]:
+        alone = [(await hear(engine.generate(prompt, greedy(24)))).ids for prompt in prompts]
+        warm = [(await hear(engine.generate(prompt, greedy(24)))).ids for prompt in prompts]
+        batched = [reply.ids for reply in await hear_all(engine, prompts, greedy(24))]
+        await engine.flush_cache()
+        cold = [reply.ids for reply in await hear_all(engine, prompts, greedy(24))]
+        return [alone, warm, batched, cold]
+
+    overlapped = run(alone_then_batched, tiny_model)
+    stepwise = run(alone_then_batched, tiny_model, overlap=0)
+    assert all(ids == overlapped[0] for ids in overlapped + stepwise)
+
+
+def test_retracted_requests_draw_the_same_tokens(tiny_model: Path) -> None:
+    prompts = [ids_prompt(seed, 40) for seed in range(6)]
+    page_bytes = 2 * 2 * 2 * 16 * 4 * 16
+
+    async def work(engine: AsyncEngine) -> tuple[list[Heard], int]:
+        replies = await hear_all(engine, prompts, SamplingParams(seed=11, max_tokens=80, ignore_eos=True))
+        return replies, (await engine.stats()).retractions
+
+    calm, none = run(work, tiny_model)
+    tight, retractions = run(work, tiny_model, kv_cache_bytes=20 * page_bytes)
+    assert none == 0
+    assert retractions > 0
+    assert [reply.ids for reply in tight] == [reply.ids for reply in calm]
+
+
+def test_whole_prompt_cached_still_draws_the_same_token(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        for length in (15, 16, 17, 32, 64, 65):
+            cold = await hear(engine.generate(ids_prompt(length, length), greedy(3)))
+            warm = await hear(engine.generate(ids_prompt(length, length), greedy(3)))
+            assert warm.ids == cold.ids
+            assert cold.cached_tokens == 0
+            assert warm.cached_tokens == (length - 1) // 16 * 16
+
+    run(work, tiny_model)
+
+
+def test_namespaces_do_not_share_pages(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        prompt = ids_prompt(1, 100)
+        for namespace, cached in (("a", 0), ("b", 0), ("a", 96)):
+            reply = await hear(engine.generate(prompt, greedy(2), namespace=namespace))
+            assert reply.cached_tokens == cached
+
+    run(work, tiny_model)
+
+
+def test_random_cancels_leave_every_page_free_or_cached(tiny_model: Path) -> None:
+    dice = random.Random(5)
+
+    async def one(engine: AsyncEngine, number: int) -> None:
+        prompt = ids_prompt(number % 40, dice.randrange(1, 300))
+        stream = engine.generate(prompt, SamplingParams(max_tokens=dice.randrange(1, 24), ignore_eos=True))
+        patience = dice.choice((0.0, 0.002, 0.01, 0.05, None))
+        try:
+            await asyncio.wait_for(hear(stream), patience)
+        except (TimeoutError, EngineError):
+            stream.cancel()
+
+    async def work(engine: AsyncEngine) -> None:
+        gate = asyncio.Semaphore(24)
+
+        async def gated(number: int) -> None:
+            async with gate:
+                await one(engine, number)
+
+        await asyncio.gather(*(gated(number) for number in range(300)))
+        stats = await settled(engine)
+        assert engine.requests_open == stats.requests_running == stats.requests_waiting == 0
+        assert stats.pages_owned == stats.pages_cached_leased == stats.pages_zombie == 0
+        assert stats.pages_free + stats.pages_cached_idle == stats.pages_total
+        await engine.flush_cache()
+        assert (await engine.stats()).pages_cached_idle == 0
+
+    run(work, tiny_model)
+
+
+def test_a_bad_request_is_told_why_and_harms_nobody(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        beside = asyncio.ensure_future(hear(engine.generate(ids_prompt(3, 20), greedy(40))))
+        bad = (
+            (ids_prompt(1, 2048), "context_length_exceeded", ("2048",)),
+            (Chat(b"[]"), "invalid_request", ("messages",)),
+            (Chat(b'[{"role":"user","content":7}]'), "invalid_request", ("content",)),
+        )
+        for prompt, code, words in bad:
+            with pytest.raises(UserError) as caught:
+                await hear(engine.generate(prompt, greedy(4)))
+            assert caught.value.code == code
+            assert all(word in caught.value.message for word in words)
+        with pytest.raises(UserError, match="temperature"):
+            engine.generate(chat("hi"), SamplingParams(temperature=-1.0))
+        assert len((await beside).ids) == 40
+
+    run(work, tiny_model)
+
+
+def test_max_tokens_is_cut_to_the_context_and_says_length(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> Heard:
+        return await hear(engine.generate(ids_prompt(2, 2040), greedy(500)))
+
+    reply = run(work, tiny_model)
+    assert (len(reply.ids), reply.finish) == (8, "length")
+
+
+def test_more_than_the_pool_can_hold_is_refused_before_it_waits(tiny_model: Path) -> None:
+    page_bytes = 2 * 2 * 2 * 16 * 4 * 16
+
+    async def work(engine: AsyncEngine) -> None:
+        with pytest.raises(UserError):
+            await hear(engine.generate(ids_prompt(1, 600), greedy(10)))
+        assert len((await hear(engine.generate(ids_prompt(1, 20), greedy(10)))).ids) == 10
+
+    run(work, tiny_model, kv_cache_bytes=20 * page_bytes)
+
+
+def test_stop_strings_cut_the_text_and_the_count(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        whole = await hear(engine.generate(ids_prompt(4, 30), greedy(40)))
+        stop = whole.text[len(whole.text) // 2 :][:5]
+        cut = await hear(engine.generate(ids_prompt(4, 30), greedy(40, stop=(stop,))))
+        assert cut.finish == "stop"
+        assert cut.text == whole.text[: whole.text.index(stop)]
+        assert cut.ids == whole.ids[: len(cut.ids)]
+        assert (await settled(engine)).requests_running == 0
+
+    run(work, tiny_model)
+
+
+def test_synchronous_engine(tiny_model: Path) -> None:
+    with Engine(str(tiny_model)) as engine:
+        reply = engine.generate("Hello", greedy(12))
+        assert (len(reply.ids), reply.finish) == (12, "length")
+        assert "".join(output.text for output in engine.stream(Text("Hello"), greedy(12))) == reply.text
+        assert engine.chat([{"role": "user", "content": "Hello"}], greedy(3)).completion_tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"max_model_len": 1_000_000}, "max_model_len"),
+        ({"dtype": "float8"}, "float32"),
+        ({"kv_cache_bytes": 1000}, "kv"),
+    ],
+)
+def test_a_wrong_setting_stops_the_start(tiny_model: Path, settings: dict[str, object], words: str) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        raise AssertionError("started")
+
+    with pytest.raises(StartError) as caught:
+        run(work, **{"model": tiny_model, **settings})  # type: ignore[arg-type]
+    assert words in caught.value.message

@@ -1,0 +1,116 @@
+"""An actor is killed or stopped in the middle of four streams: each goes on with equal tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Heard, greedy, hear, ids_prompt, run
+from tokenspeed.engine import AsyncEngine, Output, Stream
+from tokenspeed.errors import EngineError
+
+ACTORS = ("tokenizer", "scheduler", "executor", "detokenizer")
+STREAMS = 4
+TOKENS = 120
+STALL_LIMIT_S = 1.5
+
+
+async def _first_outputs(stream: Stream, count: int) -> list[Output]:
+    return [await anext(stream) for _ in range(count)]
+
+
+async def _strike(engine: AsyncEngine, actor: str, blow: signal.Signals) -> tuple[list[Heard], float]:
+    """Open the streams, strike `actor` once all of them run, and read them to their end.
+
+    Returns the replies and the longest silence of any stream in seconds.
+    """
+    streams = [engine.generate(ids_prompt(seed, 40), greedy(TOKENS)) for seed in range(STREAMS)]
+    heads = await asyncio.gather(*(_first_outputs(stream, 3) for stream in streams))
+    loop = asyncio.get_running_loop()
+    struck = loop.time()
+    os.kill(engine.health().actors[actor].pid, blow)
+    tails = await asyncio.wait_for(asyncio.gather(*map(hear, streams)), 30.0)
+    silence = max(_longest_pause([struck, *tail.times]) for tail in tails)
+    replies = [
+        tail._replace(
+            ids=[token for output in head for token in output.ids] + tail.ids,
+            text="".join(output.text for output in head) + tail.text,
+        )
+        for head, tail in zip(heads, tails, strict=True)
+    ]
+    return replies, silence
+
+
+def _longest_pause(times: list[float]) -> float:
+    return max(later - earlier for earlier, later in pairwise(times))
+
+
+async def _up_again(engine: AsyncEngine, actor: str, limit_s: float) -> float:
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    while not engine.ready:
+        assert loop.time() - begin < limit_s, f"{actor} did not come back: {engine.health()}"
+        await asyncio.sleep(0.02)
+    reply = await asyncio.wait_for(hear(engine.generate(ids_prompt(9, 10), greedy(4))), limit_s)
+    assert len(reply.ids) == 4
+    return loop.time() - begin
+
+
+@pytest.mark.parametrize("actor", ACTORS)
+def test_killed(tiny_model: Path, actor: str) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        calm = [await hear(engine.generate(ids_prompt(seed, 40), greedy(TOKENS))) for seed in range(STREAMS)]
+        replies, _ = await _strike(engine, actor, signal.SIGKILL)
+        assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
+        assert [reply.text for reply in replies] == [reply.text for reply in calm]
+        await _up_again(engine, actor, 10.0)
+        assert engine.health().actors[actor].restarts == 1
+
+    run(work, tiny_model)
+
+
+@pytest.mark.parametrize("actor", ACTORS)
+def test_stopped(tiny_model: Path, actor: str) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        calm = [await hear(engine.generate(ids_prompt(seed, 40), greedy(TOKENS))) for seed in range(STREAMS)]
+        replies, _ = await _strike(engine, actor, signal.SIGSTOP)
+        assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
+        assert [reply.text for reply in replies] == [reply.text for reply in calm]
+        await _up_again(engine, actor, 10.0)
+
+    run(work, tiny_model, stall_limit_s=STALL_LIMIT_S)
+
+
+def test_requests_sent_while_an_actor_is_down_are_served(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        for actor in ACTORS:
+            os.kill(engine.health().actors[actor].pid, signal.SIGKILL)
+            streams = [engine.generate(ids_prompt(seed, 10), greedy(5)) for seed in range(4)]
+            replies = await asyncio.wait_for(asyncio.gather(*map(hear, streams)), 15.0)
+            assert all(len(reply.ids) == 5 for reply in replies)
+
+    run(work, tiny_model)
+
+
+def test_an_actor_that_dies_again_and_again_is_given_up(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        stream = engine.generate(ids_prompt(1, 20), greedy(2000))
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + 40.0
+        while engine.health().state != "lost":
+            assert loop.time() < limit
+            actor = engine.health().actors["tokenizer"]
+            if actor.state == "ready":
+                os.kill(actor.pid, signal.SIGKILL)
+            await asyncio.sleep(0.05)
+        with pytest.raises(EngineError):
+            await hear(stream)
+        with pytest.raises(EngineError):
+            engine.generate(ids_prompt(1, 20), greedy(2))
+
+    run(work, tiny_model)

@@ -1,0 +1,189 @@
+"""An engine driven by a script: the face of `tokenspeed.engine.AsyncEngine` without anything behind it.
+
+A script is a list of steps for each reply in turn (the last one repeats): an `Output` is yielded, a
+number waits that many seconds, an exception is raised, an `asyncio.Event` is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenspeed.config import EngineConfig, ModelConfig
+from tokenspeed.errors import EngineError
+from tokenspeed.messages.engine import SchedulerStats
+from tokenspeed.messages.tokenizer import Prompt
+from tokenspeed.sampling import SamplingParams
+
+
+class Output(msgspec.Struct):
+    text: str = ""
+    finish: str = ""
+    stop_reason: str | None = None
+    completion_tokens: int = 0
+    ids: list[int] = []
+    prompt_tokens: int = 7
+    cached_tokens: int = 4
+
+
+class Health(msgspec.Struct):
+    ok: bool
+    state: str
+    actors: dict[str, Any]
+
+
+class Checkpoint(msgspec.Struct):
+    path: Path = Path("/models/fake.gguf")
+    architecture: str = "llama"
+    parameters: int = 134_515_008
+    weights_bytes: int = 98_362_432
+
+
+Step = Output | float | Exception | asyncio.Event
+END = Output(" wörld\n", finish="stop", completion_tokens=3)
+HELLO: tuple[Step, ...] = (Output("Hel"), Output("lo"), END)
+FOREVER: tuple[Step, ...] = (Output("first"), 3600.0)
+
+
+async def act(step: Step) -> None:
+    """Do what a step other than an output says."""
+    if isinstance(step, Exception):
+        raise step
+    if isinstance(step, asyncio.Event):
+        await step.wait()
+    elif isinstance(step, int | float):
+        await asyncio.sleep(step)
+
+
+class Stream:
+    def __init__(self, engine: FakeEngine, request: int, steps: Sequence[Step]) -> None:
+        self.request = request
+        self._engine = engine
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._outputs = self._run(steps)
+
+    async def accepted(self) -> None:
+        for step in self._engine.accept:
+            await self._act(step)
+
+    def __aiter__(self) -> AsyncIterator[Output]:
+        return self._outputs
+
+    async def _run(self, steps: Sequence[Step]) -> AsyncIterator[Output]:
+        await self.accepted()
+        for step in steps:
+            if not isinstance(step, Output):
+                await self._act(step)
+                continue
+            if step.finish:
+                self._end()
+            yield step
+        self._end()
+
+    async def _act(self, step: Step) -> None:
+        """Do `step`, or raise what ended the stream meanwhile."""
+        work = asyncio.ensure_future(act(step))
+        await asyncio.wait((work, self._ended), return_when=asyncio.FIRST_COMPLETED)
+        if self._ended.done():
+            work.cancel()
+            self._ended.result()
+        try:
+            work.result()
+        except Exception:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._engine.open.discard(self)
+        if not self._engine.open:
+            self._engine.idle.set()
+
+    def fail(self, error: EngineError) -> None:
+        self._end()
+        self._ended.set_exception(error)
+
+    def cancel(self) -> None:
+        if self in self._engine.open:
+            self._end()
+            self._engine.cancelled.append(self.request)
+
+
+class FakeEngine:
+    def __init__(
+        self,
+        config: EngineConfig | None = None,
+        *,
+        on_event: Callable[[str], None] | None = None,
+        script: Sequence[Sequence[Step]] = (HELLO,),
+        accept: Sequence[Step] = (),
+        start: Sequence[Step] = (),
+    ) -> None:
+        self.config = config or EngineConfig()
+        self.on_event = on_event or (lambda _event: None)
+        name = self.config.served_model_name or "fake-model"
+        self.model = ModelConfig(path="/models/fake.gguf", served_name=name, max_model_len=2048)
+        self.checkpoint = Checkpoint()
+        self.script = list(script)
+        self.accept = accept
+        self.start_steps = start
+        self.ready = False
+        self.state = "starting"
+        self.ok = True
+        self.open: set[Stream] = set()
+        self.idle = asyncio.Event()
+        self.cancelled: list[int] = []
+        self.asked: list[tuple[Prompt, SamplingParams, str, str]] = []
+        self.closed = False
+
+    @property
+    def requests_open(self) -> int:
+        return len(self.open)
+
+    def begin(self) -> FakeEngine:
+        """Be ready at once."""
+        self.ready, self.state = True, "ready"
+        return self
+
+    async def start(self) -> None:
+        self.on_event("loading weights 1/2")
+        for step in self.start_steps:
+            await act(step)
+        self.on_event("loading weights 2/2")
+        self.begin()
+
+    def health(self) -> Health:
+        return Health(self.ok, self.state, {"executor": {"state": "ready", "restarts": 0, "pid": 1}})
+
+    def generate(self, prompt: Prompt, sampling: SamplingParams, *, namespace: str, session: str) -> Stream:
+        if self.state == "draining":
+            raise EngineError("The server is stopping; send the request again.", status=503, code="draining")
+        if not self.ready:
+            raise EngineError("The model is still loading.", status=503, code="not_ready")
+        steps = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        self.asked.append((prompt, sampling, namespace, session))
+        stream = Stream(self, len(self.asked), steps)
+        self.open.add(stream)
+        return stream
+
+    async def flush_cache(self) -> int:
+        return 5
+
+    async def stats(self) -> SchedulerStats:
+        return SchedulerStats(0, 0, self.requests_open, 4096, 4000, 90, 5, 0, 0, 17, 0)
+
+    async def drain(self, timeout_s: float) -> None:
+        self.state = "draining"
+        if self.open:
+            self.idle.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.idle.wait(), timeout_s)
+        for stream in list(self.open):
+            stream.fail(EngineError("The engine shut down.", status=503, code="draining"))
+
+    async def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,280 @@
+"""The scheduler actor: requests in, plans out, ids on to the detokenizer.
+
+Owns the native core and, per open request, what has to be said again when another actor restarts:
+its submission and its output ids. It does not know text. Decisions are the core's; this file feeds
+it events and carries its plans.
+
+Invariant: a request is remembered from its `Submit` until its `Verdict`, `Cancel` or refusal.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import ClassVar
+
+from tokenspeed.actors.outbox import Outbox
+from tokenspeed.actors.runtime import Actor, Announce
+from tokenspeed.config import SchedulerConfig
+from tokenspeed.errors import EngineError, TokenSpeedError
+from tokenspeed.messages.base import Message, pack_ids, unpack_ids
+from tokenspeed.messages.detokenizer import DropStream, StreamOpening, TokenBatch, TokenEntry
+from tokenspeed.messages.engine import Accepted, CacheFlushed, Refused, SchedulerStats
+from tokenspeed.messages.executor import SlotOpening, StepPlan
+from tokenspeed.messages.scheduler import (
+    AskStats,
+    Cancel,
+    Dropped,
+    ExecutorReady,
+    FlushCache,
+    SchedulerMessage,
+    StepFailed,
+    StepResult,
+    Submit,
+    Verdict,
+)
+from tokenspeed.scheduling.scheduler import CoreConfig, Outcome, Plan, Scheduler
+
+PEERS = ("engine", "tokenizer", "executor", "detokenizer")
+ENDED_REMEMBERED = 4096
+
+
+class _Request:
+    """What the scheduler's side of a request must be able to say again."""
+
+    __slots__ = ("cached_tokens", "finish", "opened", "outputs", "submit")
+
+    def __init__(self, submit: Submit) -> None:
+        self.submit = submit
+        self.cached_tokens = 0
+        self.outputs = array("i", unpack_ids(submit.resume))
+        self.opened = False
+        self.finish = ""
+
+
+class SchedulerActor(Actor):
+    """One mailbox around the native core."""
+
+    name: ClassVar[str] = "scheduler"
+    receives: ClassVar[dict[str, object]] = dict.fromkeys(
+        ("engine", "tokenizer", "executor", "detokenizer"), SchedulerMessage
+    )
+
+    def __init__(self, config: SchedulerConfig, outbox: Outbox, phase: Announce) -> None:
+        self._config = config
+        self._outbox = outbox
+        self._core: Scheduler | None = None
+        self._executor_up = False
+        self._requests: dict[int, _Request] = {}
+        self._waiting_for_core: list[Submit] = []
+        self._ended: OrderedDict[int, None] = OrderedDict()
+
+    async def start(self) -> None:
+        """Nothing to load: the core is made when the executor has said how many pages there are."""
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Take one message and feed the core."""
+        match message:
+            case StepResult():
+                self._apply(message)
+            case Submit():
+                self._submit(message)
+            case Verdict():
+                self._end(message.request, message.tokens_kept)
+            case Cancel():
+                self._cancel(message.request)
+            case Dropped():
+                if self._core is not None:
+                    self._core.dropped(message.request)
+            case StepFailed():
+                self._fail(message)
+            case ExecutorReady():
+                self._executor_ready(message)
+            case FlushCache():
+                freed = self._core.flush() if self._core is not None else 0
+                self._outbox.send("engine", CacheFlushed(message.call, freed))
+            case AskStats():
+                self._outbox.send("engine", self._stats(message.call))
+
+    def drained(self) -> None:
+        """Plan as many steps as the overlap allows."""
+        if self._core is None or not self._executor_up:
+            return
+        while (plan := self._core.plan(_now_us())) is not None:
+            self._outbox.send("executor", self._step_plan(plan))
+
+    def peer_restarted(self, peer: str, epoch: int) -> None:
+        """Say again what the new peer has to know; drop what only the old one had."""
+        if peer == "executor":
+            self._executor_up = False
+            if self._core is not None:
+                self._core.executor_lost(_now_us())
+        elif peer == "detokenizer":
+            self._replay()
+
+    async def stop(self) -> None:
+        """Release the core."""
+        if self._core is not None:
+            self._core.close()
+
+    # Events of a request, in the order in which it meets them.
+
+    def _submit(self, submit: Submit) -> None:
+        if self._core is None:
+            self._waiting_for_core.append(submit)
+            return
+        if submit.request in self._ended:
+            return
+        if submit.request not in self._requests:
+            try:
+                taken = self._core.submit(
+                    _now_us(),
+                    submit.request,
+                    submit.ids,
+                    resume=submit.resume,
+                    max_tokens=submit.max_tokens,
+                    end_ids=submit.end_ids,
+                    namespace=_digest(submit.namespace, 16),
+                    session=int.from_bytes(_digest(submit.session, 8)) if submit.session else submit.request,
+                )
+            except TokenSpeedError as error:
+                self._outbox.send("engine", Refused(submit.request, error.info()))
+                return
+            if not taken:
+                return  # cancelled before it came
+            self._requests[submit.request] = _Request(submit)
+        self._outbox.send("engine", Accepted(submit.request, submit.stream.prompt_tokens))
+
+    def _apply(self, result: StepResult) -> None:
+        assert self._core is not None
+        outcomes = self._core.result(_now_us(), result.step, result.step_us, result.counts, result.ids)
+        entries = [entry for outcome in outcomes if (entry := self._entry(outcome)) is not None]
+        if entries:
+            self._outbox.send("detokenizer", TokenBatch(result.step, entries))
+
+    def _entry(self, outcome: Outcome) -> TokenEntry | None:
+        request = self._requests.get(outcome.request)
+        if request is None:
+            return None
+        request.outputs.frombytes(outcome.ids)
+        request.finish = outcome.finish
+        if not request.opened:
+            return _whole_entry(outcome.request, request)
+        return TokenEntry(outcome.request, outcome.first, outcome.ids, outcome.finish)
+
+    def _end(self, number: int, tokens_kept: int) -> None:
+        if self._requests.pop(number, None) is None:
+            return
+        assert self._core is not None
+        self._core.verdict(_now_us(), number, tokens_kept)
+        self._remember_ended(number)
+
+    def _cancel(self, number: int) -> None:
+        if self._core is not None:
+            self._core.cancel(_now_us(), number)
+        if self._requests.pop(number, None) is not None:
+            self._remember_ended(number)
+        self._outbox.send("detokenizer", DropStream(number))
+
+    def _remember_ended(self, number: int) -> None:
+        # A tokenizer that restarts may send a Submit twice; an ended request must not run again.
+        self._ended[number] = None
+        if len(self._ended) > ENDED_REMEMBERED:
+            self._ended.popitem(last=False)
+
+    # The executor.
+
+    def _executor_ready(self, ready: ExecutorReady) -> None:
+        if self._core is None:
+            self._core = Scheduler(self._core_config(ready))
+        self._executor_up = True
+        waiting, self._waiting_for_core = self._waiting_for_core, []
+        for submit in waiting:
+            self._submit(submit)
+
+    def _core_config(self, ready: ExecutorReady) -> CoreConfig:
+        config = self._config
+        return CoreConfig(
+            page_tokens=ready.page_tokens,
+            pages_total=ready.pages_total,
+            windows=(0,) * len(ready.pages_total),
+            slots=min(ready.slots, config.max_num_seqs),
+            step_tokens=config.chunked_prefill_size,
+            step_tokens_mixed=config.chunked_prefill_size,
+            max_model_len=config.max_model_len,
+            overlap=config.overlap,
+            width=config.width,
+            prefix_caching=config.enable_prefix_caching,
+        )
+
+    def _step_plan(self, plan: Plan) -> StepPlan:
+        openings = [self._opening(slot, request) for slot, request in plan.openings]
+        return StepPlan(plan.step, openings, plan.pages, plan.rows, plan.ids)
+
+    def _opening(self, slot: int, number: int) -> SlotOpening:
+        request = self._requests[number]
+        if not request.opened:
+            assert self._core is not None
+            request.cached_tokens = self._core.cached_tokens(number)
+        submit = request.submit
+        sampling = submit.sampling
+        suppressed = submit.end_ids if submit.min_tokens else ()
+        return SlotOpening(
+            slot=slot,
+            request=number,
+            seed=sampling.seed or 0,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=max(sampling.top_k, 0),
+            min_p=sampling.min_p,
+            suppress_until=submit.stream.prompt_tokens + submit.min_tokens,
+            suppress=pack_ids(suppressed),
+        )
+
+    def _fail(self, failure: StepFailed) -> None:
+        assert self._core is not None
+        error = EngineError(f"The step that computed this request failed: {failure.message}", code="step_failed")
+        for number in self._core.step_failed(_now_us(), failure.step):
+            if self._requests.pop(number, None) is not None:
+                self._remember_ended(number)
+                self._outbox.send("detokenizer", DropStream(number))
+                self._outbox.send("engine", Refused(number, error.info()))
+
+    def _replay(self) -> None:
+        entries = [_whole_entry(number, request) for number, request in self._requests.items() if request.opened]
+        if entries:
+            self._outbox.send("detokenizer", TokenBatch(0, entries))
+
+    def _stats(self, call: int) -> SchedulerStats:
+        if self._core is None:
+            return SchedulerStats(call, len(self._waiting_for_core), 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        stats = self._core.stats()
+        return SchedulerStats(
+            call=call,
+            requests_waiting=stats.requests_waiting,
+            requests_running=stats.requests_running,
+            pages_total=stats.pages_total,
+            pages_free=stats.pages_free,
+            pages_owned=stats.pages_owned,
+            pages_cached_idle=stats.pages_cached_idle,
+            pages_cached_leased=stats.pages_cached_leased,
+            pages_zombie=stats.pages_zombie,
+            steps=stats.steps,
+            retractions=stats.retractions,
+        )
+
+
+def _whole_entry(number: int, request: _Request) -> TokenEntry:
+    request.opened = True
+    opening = StreamOpening(request.submit.stream, request.cached_tokens)
+    return TokenEntry(number, 0, request.outputs.tobytes(), request.finish, opening)
+
+
+def _now_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+def _digest(text: str, size: int) -> bytes:
+    return blake2b(text.encode(), digest_size=size).digest()

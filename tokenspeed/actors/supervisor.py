@@ -1,0 +1,331 @@
+"""Starts the actors, watches them, and gives a dead or frozen one a new life.
+
+Owns the processes, the rings between them and the status page. It does not know what actors do or
+what they say. The engine (`home`) is an actor too, one without a process of its own: its mailbox
+lives here, in the parent's loop.
+
+A new life, in this order, so that nothing said for it can be lost on the way to it:
+    the old process is gone
+    1. every ring that it touched is replaced, in a new epoch
+    2. each other actor takes its fresh ends and is told (`peer_restarted`); what was on the old is gone
+    3. the home takes its own and is told (`on_restart`); it read nothing since step 1
+    4. a fresh process gets the same rings, starts, and reads what waits there
+
+Invariant: a record is read by the life that it was sent to, or by none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+from tokenspeed import __version__
+from tokenspeed.actors.charge import ActorSpec, Charge
+from tokenspeed.actors.control import Swap
+from tokenspeed.actors.door import ControlDoor
+from tokenspeed.actors.edges import EdgeSpec, EdgeTable, check_edges, split_ends
+from tokenspeed.actors.health import ActorHealth, State
+from tokenspeed.actors.life import Life
+from tokenspeed.actors.mailbox import Mailbox, MailboxForm, OnMessage, RecordError
+from tokenspeed.actors.outbox import Outbox
+from tokenspeed.actors.rundir import RunFolder
+from tokenspeed.config import runtime_dir
+from tokenspeed.errors import ErrorInfo, StartError
+from tokenspeed.ipc.segment import sweep as sweep_segments
+from tokenspeed.observe.attach import STATUS_PAGE, ActorEntry, EdgeEntry, Topology
+from tokenspeed.observe.logs import describe
+from tokenspeed.observe.page import StatusPage, now_us
+
+__all__ = ["ActorHealth", "ActorSpec", "EdgeSpec", "OnEvent", "OnMessage", "OnRestart", "State", "Supervisor"]
+
+WATCH_S = 0.25
+WATCHES_PER_STALL = 4
+OWN_PAUSE_S = 1.0  # a watch that comes this late says that we were stopped ourselves
+KILL_LIMIT_S = 10.0
+
+HOME_FORM = MailboxForm(backlog_bytes_max=None, views=False)  # it always reads, and keeps what it gets
+NOT_ITS_WORDS = "actor_"  # codes of reasons that the actor's author did not foresee
+
+log = logging.getLogger(__name__)
+
+OnRestart = Callable[[str, int], None]
+OnEvent = Callable[[str], None]
+
+
+class Supervisor:
+    """Runs `actors`, joined by `edges`, for the engine `home`. Use it from one thread's event loop.
+
+    That thread must outlive the engine: the kernel ends the actors with the thread that started
+    them. `receives` gives the type of the messages that each sender has for the home, `on_message`
+    gets them. `on_restart(actor, epoch)` says that `actor` begins a new life; `on_event` gets lines
+    for people. All are called in the loop.
+    """
+
+    def __init__(
+        self,
+        actors: Sequence[ActorSpec],
+        edges: Sequence[EdgeSpec],
+        home: str,
+        stall_limit_s: float,
+        on_message: OnMessage,
+        on_restart: OnRestart,
+        on_event: OnEvent,
+        *,
+        receives: Mapping[str, object],
+    ) -> None:
+        """Check the wiring (ValueError); nothing is started yet."""
+        check_edges(edges, [home, *(actor.name for actor in actors)])
+        self.lost: str | None = None
+        self._home = home
+        self._stall_limit_s = stall_limit_s
+        self._on_message = on_message
+        self._on_restart = on_restart
+        self._on_event = on_event
+        self._receives = receives
+        self._specs = tuple(actors)
+        self._edges = EdgeTable(edges)
+        self._charges: dict[str, Charge] = {}
+        self._epoch = 1
+        self._serial = 0
+        self._reviving = asyncio.Lock()
+        self._revivals: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._resources = ExitStack()
+        self._awake_since_us = self._watched_us = now_us()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def outbox(self) -> Outbox:
+        """Return the home's outbox; there is one from `start` on."""
+        return self._mailbox.outbox
+
+    @property
+    def folder(self) -> RunFolder:
+        """Return the engine's private folder, there from `start` to `stop`."""
+        return self._folder
+
+    async def start(self) -> None:
+        """Start all actors and return when they are ready.
+
+        Raises StartError with the reason of the first that fails; then nothing is left running.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._all_ready: asyncio.Future[None] = self._loop.create_future()
+        try:
+            self._set_up()
+            for charge in self._charges.values():
+                self._begin(charge)
+            self._watch()
+            await self._all_ready
+        except OSError as error:
+            await self.stop(0.0)
+            raise StartError(f"cannot start the actors: {describe(error)}") from error
+        except BaseException:
+            await self.stop(0.0)
+            raise
+
+    def health(self) -> dict[str, ActorHealth]:
+        """Return how each actor is, by name."""
+        return {name: charge.health() for name, charge in self._charges.items()}
+
+    async def stop(self, timeout_s: float = 5.0) -> None:
+        """End all actors, by force after `timeout_s`, and leave nothing. May be called again to hurry."""
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._revivals:
+            task.cancel()
+        for charge in self._charges.values():
+            charge.state = State.STOPPED
+        lives = self._running()
+        for life in lives:
+            life.stop() if timeout_s > 0 else life.kill()
+        await _ended(lives, timeout_s)
+        for life in lives:
+            life.kill()
+        await _ended(lives, KILL_LIMIT_S)
+        self._resources.close()
+
+    # ---- what a life says (Keeper) ----
+
+    def on_phase(self, life: Life, text: str) -> None:
+        """Keep the phase, and pass it on while the actor starts."""
+        self._charges[life.name].phase = text
+        if not life.opened:
+            self._on_event(f"{life.name}: {text}")
+
+    def on_ready(self, life: Life) -> None:
+        """Let the actor read. From here on swaps wait for it."""
+        charge = self._charges[life.name]
+        charge.state = State.READY
+        charge.phase = ""
+        life.open()
+        self._on_event(f"{life.name}: ready")
+        if not self._all_ready.done() and all(each.state is State.READY for each in self._charges.values()):
+            self._all_ready.set_result(None)
+
+    def on_exit(self, life: Life) -> None:
+        """Begin a new life, or, if the engine is still starting, give up."""
+        charge = self._charges[life.name]
+        charge.error = life.why().message
+        if self._stopping:
+            return
+        if self.lost:
+            charge.state = State.DEAD
+            return
+        if not self._all_ready.done():
+            self._all_ready.set_exception(_start_error(life))
+            return
+        task = self._loop.create_task(self._revive(charge))
+        self._revivals.add(task)
+        task.add_done_callback(self._revivals.discard)
+
+    # ---- starting ----
+
+    def _set_up(self) -> None:
+        keep = self._resources
+        self._folder = RunFolder.create(runtime_dir())
+        keep.callback(self._folder.remove)
+        self._page = StatusPage.create(len(self._specs) + 1)
+        keep.callback(self._page.close)
+        for index, spec in enumerate(self._specs):
+            self._charges[spec.name] = Charge(spec, index, self._page.line(index))
+        keep.callback(self._edges.close)
+        sweep_segments()
+        self._edges.create(self._epoch)
+        self._mailbox = Mailbox(self._receives, self._page.line(len(self._specs)), self._on_bad_record, HOME_FORM)
+        keep.callback(self._mailbox.close)
+        self._mailbox.install(self._edges.ends(self._home))
+        self._mailbox.open(self._on_message, _nothing)
+        door = ControlDoor(self._folder.socket_path, self._describe)
+        keep.callback(door.close)
+
+    def _begin(self, charge: Charge) -> None:
+        charge.begin(self, self._page.fileno(), self._edges.ends(charge.name), log.getEffectiveLevel())
+
+    def _running(self) -> list[Life]:
+        return [life for charge in self._charges.values() if (life := charge.running_life)]
+
+    # ---- watching ----
+
+    def _watch(self) -> None:
+        """Look at every actor, a few times in each stall limit."""
+        pause_s = min(WATCH_S, self._stall_limit_s / WATCHES_PER_STALL)
+        self._timer = self._loop.call_later(pause_s, self._watch)
+        now = now_us()
+        if now - self._watched_us > (pause_s + OWN_PAUSE_S) * 1e6:
+            self._awake_since_us = now
+        self._watched_us = now
+        self._mailbox.publish()
+        for charge in self._charges.values():
+            self._check(charge)
+
+    def _check(self, charge: Charge) -> None:
+        life = charge.running_life
+        if life is None:
+            return
+        if charge.state is State.FROZEN:
+            if now_us() - charge.frozen_us > KILL_LIMIT_S * 1e6:
+                self._lose(
+                    charge, f"{charge.name} (process {life.pid}) does not die when killed: see its device driver"
+                )
+            return
+        text = charge.overdue(self._awake_since_us, self._stall_limit_s)
+        if text is not None:
+            charge.freeze()
+            self._on_event(f"{charge.name}: {text}")
+            life.kill(ErrorInfo(500, "actor_frozen", text))
+
+    def _on_bad_record(self, error: RecordError) -> None:
+        """Log a failure of the home's own handler; a sender that talks nonsense begins a new life."""
+        log.error("%s: a record failed", self._home, exc_info=error)
+        life = self._charges[error.sender].running_life
+        if error.unreadable and life is not None:
+            life.kill(error.info())
+
+    # ---- a new life ----
+
+    async def _revive(self, charge: Charge) -> None:
+        delay_s = charge.budget.take(time.monotonic())
+        if delay_s is None:
+            self._lose(charge, f"died too often, last because: {charge.error}")
+            return
+        charge.state = State.RESTARTING
+        charge.restarts += 1
+        self._on_event(f"{charge.name}: restarts ({charge.error})")
+        try:
+            await self._renew_edges(charge.name)
+            await asyncio.sleep(delay_s)
+            self._begin(charge)
+        except Exception as error:
+            self._lose(charge, f"cannot be restarted: {describe(error)}")
+
+    async def _renew_edges(self, restarted: str) -> None:
+        """Do steps 1 to 3 of a new life."""
+        async with self._reviving:
+            self._epoch += 1
+            epoch = self._epoch
+            touched = self._edges.renew(restarted, epoch)
+            self._mailbox.pause()
+            try:
+                await self._swap_survivors(touched, restarted, epoch)
+                self._mailbox.install(self._edges.ends(self._home, touched))
+                self._on_restart(restarted, epoch)
+            finally:
+                self._mailbox.resume()
+
+    async def _swap_survivors(self, touched: Sequence[EdgeSpec], restarted: str, epoch: int) -> None:
+        """Hand out fresh ends. An actor that is starting takes its own before it reads: no need to wait for it."""
+        waits = []
+        for life in self._running():
+            ends = self._edges.ends(life.name, touched)
+            if not ends or life.name == restarted:
+                continue
+            self._serial += 1
+            grants, descriptors = split_ends(ends)
+            done = life.swap(Swap(self._serial, restarted, epoch, grants), descriptors)
+            if life.opened:
+                waits.append(done)
+        if waits:
+            await asyncio.wait(waits)
+
+    def _lose(self, charge: Charge, text: str) -> None:
+        """Declare the engine lost: this actor is needed and cannot be had."""
+        charge.state = State.DEAD
+        charge.error = text
+        if self.lost is None:
+            self.lost = f"{charge.name}: {text}"
+            self._on_event(f"the engine is lost: {self.lost}")
+
+    # ---- being seen ----
+
+    def _describe(self) -> tuple[Topology, list[int]]:
+        """Return what a tool is told, with new descriptors."""
+        names = [
+            ActorEntry(c.name, life.pid if (life := c.running_life) else 0, c.index) for c in self._charges.values()
+        ]
+        names.append(ActorEntry(self._home, os.getpid(), len(self._specs)))
+        edges = [EdgeEntry(e.writer, e.readers, e.capacity_bytes, self._edges.epoch(e)) for e in self._edges.edges]
+        topology = Topology(os.getpid(), __version__, tuple(names), tuple(edges), (STATUS_PAGE,))
+        return topology, [self._page.read_only_fd()]
+
+
+def _start_error(life: Life) -> StartError:
+    """Return the actor's own words where it chose them, else say which actor it was."""
+    reason = life.why()
+    text = f"{life.name}: {reason.message}" if reason.code.startswith(NOT_ITS_WORDS) else reason.message
+    return StartError(text, status=reason.status, code=reason.code)
+
+
+async def _ended(lives: Sequence[Life], timeout_s: float) -> None:
+    waits = [life.exited for life in lives if life.running]
+    if waits:
+        await asyncio.wait(waits, timeout=timeout_s)
+
+
+def _nothing() -> None:
+    return

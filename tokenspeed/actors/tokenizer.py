@@ -1,0 +1,112 @@
+"""The tokenizer actor: prompts in, ids out.
+
+Owns the prompt builder and the requests it is working on; it does not know pages, steps or text
+that comes back. Long prompts are encoded in threads, so that short ones overtake them. A request
+that breaks a limit is answered here and never reaches the scheduler.
+
+Invariant: for each `GenerateRequest` exactly one of `Submit`, `Refused` or `Dropped` is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+from tokenspeed.actors.outbox import Outbox
+from tokenspeed.actors.runtime import Actor, Announce
+from tokenspeed.config import TokenizerConfig
+from tokenspeed.errors import EngineError, TokenSpeedError
+from tokenspeed.messages.base import Message
+from tokenspeed.messages.engine import Refused
+from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
+from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, TokenizerMessage
+from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
+
+
+class TokenizerActor(Actor):
+    """One mailbox around a `PromptBuilder`."""
+
+    name: ClassVar[str] = "tokenizer"
+    receives: ClassVar[dict[str, object]] = {"engine": TokenizerMessage}
+
+    def __init__(self, config: TokenizerConfig, outbox: Outbox, phase: Announce) -> None:
+        self._config = config
+        self._outbox = outbox
+        self._phase = phase
+        self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="encode")
+        self._builder: PromptBuilder
+        self._pending: dict[int, asyncio.Task[None]] = {}
+        self._cancelled: set[int] = set()
+
+    async def start(self) -> None:
+        """Load the tokenizer and the chat template."""
+        self._phase("tokenizer", 30.0)
+        loop = asyncio.get_running_loop()
+        self._builder = await loop.run_in_executor(self._threads, load_prompt_builder, self._config)
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Take one message of the engine."""
+        match message:
+            case GenerateRequest():
+                self._pending[message.request] = asyncio.ensure_future(self._serve(message))
+            case CancelTokenize():
+                self._cancel(message.request)
+
+    def peer_restarted(self, peer: str, epoch: int) -> None:
+        """Nothing to mend: the engine sends again what a new scheduler has to know."""
+
+    async def stop(self) -> None:
+        """Drop what is still being encoded."""
+        for task in self._pending.values():
+            task.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _cancel(self, request: int) -> None:
+        # A request that has left already is the scheduler's, which got its own Cancel before this
+        # one; Dropped then only clears a tombstone.
+        if request in self._pending:
+            self._cancelled.add(request)
+        else:
+            self._outbox.send("scheduler", Dropped(request))
+
+    async def _serve(self, request: GenerateRequest) -> None:
+        answer = await self._answer(request)
+        del self._pending[request.request]
+        if request.request in self._cancelled:
+            self._cancelled.discard(request.request)
+            self._outbox.send("scheduler", Dropped(request.request))
+        elif isinstance(answer, Submit):
+            self._outbox.send("scheduler", answer)
+        else:
+            self._outbox.send("engine", answer)
+
+    async def _answer(self, request: GenerateRequest) -> Submit | Refused:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._submit, request)
+        except TokenSpeedError as error:
+            return Refused(request.request, error.info())
+        except Exception as error:
+            fault = EngineError(f"The prompt could not be built ({type(error).__name__}: {error}).")
+            return Refused(request.request, fault.info())
+
+    def _submit(self, request: GenerateRequest) -> Submit:
+        sampling = request.sampling
+        ids = self._builder.ids(request.prompt)
+        room = self._config.model.max_model_len - len(ids)
+        end_ids = () if sampling.ignore_eos else self._builder.end_ids
+        max_tokens = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
+        return Submit(
+            request=request.request,
+            attempt=request.attempt,
+            ids=ids.tobytes(),
+            resume=request.resume,
+            max_tokens=max_tokens,
+            min_tokens=min(sampling.min_tokens, max_tokens),
+            end_ids=tuple(sorted({*end_ids, *sampling.stop_token_ids})),
+            sampling=sampling,
+            namespace=request.namespace,
+            session=request.session,
+            stream=StreamSettings(sampling.stop, len(ids)),
+        )

@@ -1,0 +1,7 @@
+"""`python -m tokenspeed.cli`, where no script is installed."""
+
+import sys
+
+from tokenspeed.cli import main
+
+sys.exit(main())

@@ -1,0 +1,60 @@
+"""The words at a server's start: what is served, how, and what to type next.
+
+Owns the wording. It reads the engine's description and its statistics, nothing else.
+
+Invariant: the command line shown works as it is pasted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tokenspeed import __version__
+from tokenspeed.cli.demo import ABOUT, demo_file
+from tokenspeed.cli.screen import Screen, amount
+from tokenspeed.config import PAGE_TOKENS_CPU, ServerConfig
+from tokenspeed.errors import TokenSpeedError
+from tokenspeed.server.bind import url_of
+from tokenspeed.server.ports import EngineLike
+from tokenspeed.server.service import Sockets
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def greet(screen: Screen, engine: EngineLike, config: ServerConfig, sockets: Sockets) -> None:
+    """Tell what is about to be loaded, and where it will be served."""
+    model, weights = engine.model, engine.checkpoint
+    screen.say(f"TokenSpeed {__version__} serves {model.served_name}")
+    if (demo := demo_file()) is not None and str(demo) == str(weights.path):
+        for line in ABOUT:
+            screen.say(f"  {line}")
+    screen.say(
+        f"  {weights.architecture}, {amount(weights.parameters)} parameters, {amount(weights.weights_bytes, 'B')} of "
+        f"weights in {weights.path}"
+    )
+    screen.say(f"  computed in {model.dtype}, context {model.max_model_len:,} tokens")
+    if sockets.http is not None:
+        screen.say(f"  {url_of(sockets.http)} (loading; /ready tells when)")
+        if config.host not in LOOPBACK:
+            screen.say(f"  warning: {config.host} can be reached from elsewhere, and no key protects it")
+    screen.say(f"  {sockets.unix_path}")
+
+
+async def tell_ready(screen: Screen, engine: EngineLike, sockets: Sockets, took_s: float) -> None:
+    """Tell that requests are taken, how much the KV cache holds, and how to ask."""
+    try:
+        pages = (await engine.stats()).pages_total
+        screen.say(f"KV cache: {pages:,} pages of {PAGE_TOKENS_CPU} tokens, {pages * PAGE_TOKENS_CPU:,} tokens in all")
+    except TokenSpeedError as error:
+        screen.say(f"KV cache: not known ({error})")
+    screen.say(f"ready in {took_s:.1f} s")
+    if sockets.http is not None:
+        screen.say(f"\n{curl(url_of(sockets.http), engine.model.served_name)}\n")
+
+
+def curl(url: str, model: str) -> str:
+    """Return a command that asks the server at `url` something."""
+    message = {"role": "user", "content": "Say hello in one sentence."}
+    body = msgspec.json.encode({"model": model, "messages": [message], "max_tokens": 64}).decode()
+    quoted = body.replace("'", "'\\''")
+    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{quoted}'"

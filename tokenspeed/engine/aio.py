@@ -1,0 +1,252 @@
+"""`AsyncEngine`: the whole engine behind one object on an asyncio loop.
+
+Owns the table of open requests and the supervisor of the actors. It knows which request is open and
+what was delivered of it, not which pages or steps it uses. After a restart of an actor it sends again
+what the new one must know:
+
+    tokenizer    every request that the scheduler has not accepted
+    scheduler    every open request with the ids delivered so far, once the detokenizer has said that
+                 nothing of the old life follows (a fence)
+    executor, detokenizer    nothing: the scheduler has it all
+
+Invariant: an open request is either known to the scheduler or will be sent to the tokenizer again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from tokenspeed.actors.health import ActorHealth
+from tokenspeed.actors.supervisor import Supervisor
+from tokenspeed.config import EngineConfig
+from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
+from tokenspeed.engine.stream import Stream
+from tokenspeed.errors import EngineError, StartError, TokenSpeedError
+from tokenspeed.messages.base import Message
+from tokenspeed.messages.engine import (
+    Accepted,
+    CacheFlushed,
+    EngineMessage,
+    OutputDelta,
+    Refused,
+    SchedulerStats,
+    StreamsFenced,
+)
+from tokenspeed.messages.scheduler import AskStats, Cancel, FlushCache
+from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, Prompt, Text
+from tokenspeed.sampling import UINT64_MAX, SamplingParams
+
+CALL_LIMIT_S = 10.0
+FIRST_TOKEN_LIMIT_S = 60.0
+
+
+class EngineHealth(msgspec.Struct, frozen=True):
+    """`state` is starting, ready, degraded (an actor is down), draining or lost; `ok` unless lost or degraded."""
+
+    ok: bool
+    state: str
+    actors: dict[str, ActorHealth]
+
+
+class AsyncEngine:
+    """Serves one model. `AsyncEngine(config)`, then `await start()`, then `generate`; at last `close`."""
+
+    def __init__(self, config: EngineConfig, *, on_event: Callable[[str], None] | None = None) -> None:
+        self.config = config
+        self.checkpoint, self.model = resolve(config)
+        self._on_event = on_event or (lambda text: None)
+        self._streams: dict[int, Stream] = {}
+        self._calls: dict[int, asyncio.Future[Message]] = {}
+        self._next_request = 1
+        self._fence_epoch: int | None = None
+        self._started = False
+        self._draining = False
+        self._lost: EngineError | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._supervisor = Supervisor(
+            actors=actor_specs(config, self.checkpoint, self.model),
+            edges=EDGES,
+            home=HOME,
+            stall_limit_s=config.stall_limit_s,
+            on_message=self._receive,
+            on_restart=self._actor_restarted,
+            on_event=self._event,
+            receives=dict.fromkeys(("tokenizer", "scheduler", "detokenizer"), EngineMessage),
+        )
+
+    async def start(self) -> None:
+        """Start the actors and draw one real token. Raises `StartError`; nothing is left running then."""
+        try:
+            await self._supervisor.start()
+            await asyncio.wait_for(self._first_token(), FIRST_TOKEN_LIMIT_S)
+        except TokenSpeedError as error:
+            await self.close()
+            raise error if isinstance(error, StartError) else StartError(error.message) from error
+        except TimeoutError as error:
+            await self.close()
+            raise StartError(f"No token came within {FIRST_TOKEN_LIMIT_S:.0f} s of loading the model.") from error
+        self._started = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request sent now would be served: a real token came, and every actor is up."""
+        return self._started and self.health().state == "ready"
+
+    @property
+    def requests_open(self) -> int:
+        """Requests that have not ended."""
+        return len(self._streams)
+
+    def health(self) -> EngineHealth:
+        """Return the state of the engine and of each actor."""
+        actors = self._supervisor.health()
+        if self._lost is not None:
+            state = "lost"
+        elif not self._started:
+            state = "starting"
+        elif any(actor.state != "ready" for actor in actors.values()):
+            state = "degraded"
+        else:
+            state = "draining" if self._draining else "ready"
+        return EngineHealth(state not in ("lost", "degraded"), state, actors)
+
+    def generate(
+        self, prompt: Prompt, sampling: SamplingParams | None = None, *, namespace: str = "", session: str = ""
+    ) -> Stream:
+        """Open a request and return its stream. Raises `UserError` or `EngineError` (503) at once."""
+        if self._draining:
+            raise EngineError("The engine is shutting down.", status=503, code="draining")
+        if not self._started:
+            raise EngineError("The model is still loading.", status=503, code="not_ready")
+        return self._open(prompt, sampling or SamplingParams(), namespace, session)
+
+    async def flush_cache(self) -> int:
+        """Forget every cached page that no request holds; return how many pages that freed."""
+        answer = await self._call(FlushCache)
+        assert isinstance(answer, CacheFlushed)
+        return answer.pages_freed
+
+    async def stats(self) -> SchedulerStats:
+        """Return the scheduler's counters."""
+        answer = await self._call(AskStats)
+        assert isinstance(answer, SchedulerStats)
+        return answer
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no more requests, wait for the open ones, and end what is left after `timeout_s`."""
+        self._draining = True
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            error = EngineError("The engine shut down before the reply was complete.", status=503, code="draining")
+            self._fail_all(error)
+
+    async def close(self) -> None:
+        """Stop every actor and release everything. Open requests end with an error."""
+        self._draining = True
+        self._fail_all(EngineError("The engine was closed.", status=503, code="closed"))
+        await self._supervisor.stop()
+
+    # Requests.
+
+    def _open(self, prompt: Prompt, sampling: SamplingParams, namespace: str, session: str) -> Stream:
+        if self._lost is not None:
+            raise self._lost
+        sampling.check()
+        seed = secrets.randbits(64) if sampling.seed is None else sampling.seed & UINT64_MAX
+        sampling = msgspec.structs.replace(sampling, seed=seed)
+        number, self._next_request = self._next_request, self._next_request + 1
+        message = GenerateRequest(number, 0, prompt, sampling, namespace, session)
+        stream = self._streams[number] = Stream(message, self._ended)
+        self._idle.clear()
+        if self._fence_epoch is None:
+            self._supervisor.outbox.send("tokenizer", message)
+        return stream
+
+    def _ended(self, stream: Stream) -> None:
+        if self._streams.pop(stream.request, None) is None:
+            return
+        if not self._streams:
+            self._idle.set()
+        if stream.is_cancelled:
+            self._supervisor.outbox.send("scheduler", Cancel(stream.request))
+            self._supervisor.outbox.send("tokenizer", CancelTokenize(stream.request))
+
+    def _fail_all(self, error: EngineError) -> None:
+        for stream in list(self._streams.values()):
+            stream.fail(error)
+        for call in self._calls.values():
+            if not call.done():
+                call.set_exception(error)
+
+    async def _first_token(self) -> None:
+        async with self._open(Text("Hello"), SamplingParams(temperature=0.0, max_tokens=1), "", "") as stream:
+            async for _ in stream:
+                pass
+
+    async def _call(self, kind: type[FlushCache | AskStats]) -> Message:
+        if self._lost is not None:
+            raise self._lost
+        number, self._next_request = self._next_request, self._next_request + 1
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        self._supervisor.outbox.send("scheduler", kind(number))
+        try:
+            return await asyncio.wait_for(future, CALL_LIMIT_S)
+        except TimeoutError:
+            raise EngineError("The scheduler did not answer in time.", status=503, code="timeout") from None
+        finally:
+            del self._calls[number]
+
+    # What the actors say.
+
+    def _receive(self, sender: str, message: Message) -> None:
+        match message:
+            case OutputDelta():
+                if (stream := self._streams.get(message.request)) is not None:
+                    stream.push(message)
+            case Accepted():
+                if (stream := self._streams.get(message.request)) is not None:
+                    stream.accept(message.prompt_tokens)
+            case Refused():
+                if (stream := self._streams.get(message.request)) is not None:
+                    stream.fail(message.error.exception())
+            case StreamsFenced():
+                if message.scheduler_epoch == self._fence_epoch:
+                    self._resume_all()
+            case CacheFlushed() | SchedulerStats():
+                call = self._calls.get(message.call)
+                if call is not None and not call.done():
+                    call.set_result(message)
+
+    def _actor_restarted(self, actor: str, epoch: int) -> None:
+        match actor:
+            case "scheduler":
+                self._fence_epoch = epoch
+            case "detokenizer" if self._fence_epoch is not None:
+                self._resume_all()  # the old detokenizer is gone: nothing of it can follow
+            case "tokenizer" if self._fence_epoch is None:
+                for stream in self._streams.values():
+                    if not stream.is_accepted:
+                        self._send_again(stream)
+
+    def _resume_all(self) -> None:
+        self._fence_epoch = None
+        for stream in self._streams.values():
+            stream.is_accepted = False
+            self._send_again(stream)
+
+    def _send_again(self, stream: Stream) -> None:
+        resume = stream.delivered.tobytes()
+        stream.message = msgspec.structs.replace(stream.message, attempt=stream.message.attempt + 1, resume=resume)
+        self._supervisor.outbox.send("tokenizer", stream.message)
+
+    def _event(self, text: str) -> None:
+        self._on_event(text)
+        if self._supervisor.lost is not None and self._lost is None:
+            self._lost = EngineError(f"The engine is lost: {self._supervisor.lost}", status=503, code="engine_lost")
+            self._fail_all(self._lost)

@@ -1,0 +1,148 @@
+"""The reply of one request, as the caller reads it.
+
+Owns what was delivered so far: ids, characters and the end. It does not know actors. Deltas may
+come again after a restart; what the caller has seen is dropped here by its offset.
+
+Invariant: the caller gets each id and each character once, in order, and exactly one end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+
+import msgspec
+
+from tokenspeed.errors import EngineError, TokenSpeedError
+from tokenspeed.messages.base import view_ids
+from tokenspeed.messages.engine import OutputDelta
+from tokenspeed.messages.tokenizer import GenerateRequest
+
+
+class Output(msgspec.Struct, frozen=True):
+    """New text of a reply; `finish` is "" until the last one ("stop" or "length").
+
+    The counts are totals so far. `stop_reason` is the stop string that matched.
+    """
+
+    text: str
+    ids: list[int]
+    finish: str
+    stop_reason: str | None
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+class _End(Enum):
+    OPEN = auto()
+    FINISHED = auto()
+    FAILED = auto()
+    CANCELLED = auto()
+
+
+class Stream:
+    """An asynchronous iterator over `Output`; raises the request's error instead of its end.
+
+    Dropping out of the iteration does not cancel: call `cancel`, or use it as a context manager.
+    """
+
+    def __init__(self, request: GenerateRequest, on_end: Callable[[Stream], None]) -> None:
+        self.request = request.request
+        self.message = request
+        self.delivered = array("i")
+        self.is_accepted = False
+        self.prompt_tokens = 0
+        self._on_end = on_end
+        self._chars = 0
+        self._outputs: deque[Output] = deque()
+        self._news = asyncio.Event()
+        self._accepted = asyncio.Event()
+        self._end = _End.OPEN
+        self._error: TokenSpeedError | None = None
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Output:
+        while not self._outputs:
+            if self._error is not None:
+                raise self._error
+            if self._end is not _End.OPEN:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._outputs.popleft()
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+
+    async def accepted(self) -> None:
+        """Return when the request was found valid; raise its error if it was refused."""
+        await self._accepted.wait()
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self) -> None:
+        """End the request now, wherever it is. Calling it again, or after the end, does nothing."""
+        self._finish(_End.CANCELLED)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the caller ended it before its end."""
+        return self._end is _End.CANCELLED
+
+    # The engine's side.
+
+    def accept(self, prompt_tokens: int) -> None:
+        """Note that the scheduler has it."""
+        self.is_accepted = True
+        self.prompt_tokens = prompt_tokens
+        self._accepted.set()
+
+    def push(self, delta: OutputDelta) -> None:
+        """Append what is new in `delta`."""
+        ids = view_ids(delta.ids)[max(0, len(self.delivered) - delta.first) :].tolist()
+        text = delta.text[max(0, self._chars - delta.text_offset) :]
+        if not (ids or text or delta.finish):
+            return
+        self.delivered.extend(ids)
+        self._chars += len(text)
+        self._accepted.set()
+        self._outputs.append(
+            Output(
+                text=text,
+                ids=ids,
+                finish=delta.finish,
+                stop_reason=delta.stop_reason,
+                prompt_tokens=delta.prompt_tokens,
+                cached_tokens=delta.cached_tokens,
+                completion_tokens=delta.completion_tokens,
+            )
+        )
+        self._news.set()
+        if delta.finish:
+            self._finish(_End.FINISHED)
+
+    def fail(self, error: TokenSpeedError) -> None:
+        """End it with `error`, after what was delivered."""
+        if self._end is _End.OPEN:
+            self._error = error
+            self._finish(_End.FAILED)
+
+    def _finish(self, end: _End) -> None:
+        if self._end is not _End.OPEN:
+            return
+        self._end = end
+        if end is _End.CANCELLED:
+            self._outputs.clear()
+            self._error = EngineError("The request was cancelled.", status=499, code="cancelled")
+        self._accepted.set()
+        self._news.set()
+        self._on_end(self)

@@ -1,0 +1,78 @@
+"""The way into a running engine for tools: its topology and read-only descriptors.
+
+Whoever connects to the control socket is sent one packet, the topology as JSON with the descriptors
+beside it, and the connection ends. Nothing is asked, so nothing that an outsider sends is read.
+
+Invariant: descriptors come in the order of `Topology.descriptors`.
+"""
+
+from __future__ import annotations
+
+import socket
+from array import array
+from pathlib import Path
+
+import msgspec
+
+from tokenspeed.errors import UserError
+from tokenspeed.observe.page import StatusPage
+
+PACKET_BYTES_MAX = 192 << 10
+DESCRIPTORS_MAX = 253
+STATUS_PAGE = "status"
+
+
+class ActorEntry(msgspec.Struct, frozen=True):
+    """One actor: its process now, and its line in the status page."""
+
+    name: str
+    pid: int
+    line: int
+
+
+class EdgeEntry(msgspec.Struct, frozen=True):
+    """One ring, and the epoch that it is in."""
+
+    writer: str
+    readers: tuple[str, ...]
+    capacity_bytes: int
+    epoch: int
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """What an engine consists of. `descriptors` says what each descriptor is."""
+
+    pid: int
+    version: str
+    actors: tuple[ActorEntry, ...]
+    edges: tuple[EdgeEntry, ...]
+    descriptors: tuple[str, ...]
+
+
+class Attachment:
+    """A running engine seen from outside: its topology when it was asked, and its status page, live."""
+
+    def __init__(self, topology: Topology, page: StatusPage) -> None:
+        self.topology = topology
+        self.page = page
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        self.page.close()
+
+
+def attach(path: Path) -> Attachment:
+    """Connect to the control socket `path`. UserError if no engine answers there, or not to this user."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
+            end.settimeout(5.0)
+            end.connect(str(path))
+            room = socket.CMSG_SPACE(DESCRIPTORS_MAX * array("i").itemsize)
+            data, ancillary, _, _ = end.recvmsg(PACKET_BYTES_MAX, room, socket.MSG_CMSG_CLOEXEC)
+    except OSError as error:
+        raise UserError(f"no engine answers at {path}: {error.strerror or error}; is it running?") from error
+    if not data:
+        raise UserError(f"the engine at {path} belongs to another user; ask as the user who started it")
+    topology = msgspec.json.decode(data, type=Topology)
+    numbers = array("i", b"".join(rights for _, _, rights in ancillary))
+    return Attachment(topology, StatusPage(numbers[topology.descriptors.index(STATUS_PAGE)], writable=False))

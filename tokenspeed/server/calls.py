@@ -1,0 +1,111 @@
+"""What can be called on the Unix socket.
+
+Owns the routes: those of the HTTP API, with the same bodies and answers, and those that only the
+owner of the process may use (`/flush_cache`, `/stats`). It sees calls and a way to answer, never a
+connection.
+
+Invariant: every call is answered by a `Reply`, by chunks and an `End`, or by a `Failure`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tokenspeed.errors import TokenSpeedError, UserError
+from tokenspeed.server.disconnect import ClientGone
+from tokenspeed.server.errors import internal_error, shown
+from tokenspeed.server.frames import Call, Chunk, End, Failure, Reply
+from tokenspeed.server.health import Probes
+from tokenspeed.server.models import model_card, model_list
+from tokenspeed.server.parse import decode_msgpack
+from tokenspeed.server.ports import EngineLike, StreamLike
+from tokenspeed.server.replies import ReplyHead, collect, cut_short
+from tokenspeed.server.schema import ChatRequest, chat_ask
+
+Send = Callable[[Any], Awaitable[None]]
+
+log = logging.getLogger("tokenspeed.server")
+
+
+class Calls:
+    """The routes onto `engine`."""
+
+    def __init__(self, engine: EngineLike, probes: Probes) -> None:
+        self._engine = engine
+        self._probes = probes
+        self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
+            "/v1/chat/completions": self._chat,
+            "/v1/models": self._models,
+            "/health": self._health,
+            "/ready": self._ready,
+            "/flush_cache": self._flush_cache,
+            "/stats": self._stats,
+        }
+
+    async def answer(self, call: Call, send: Send) -> None:
+        """Answer `call` through `send`; cancelling this cancels what the call asked for."""
+        try:
+            await self._route(call.path)(call, send)
+        except TokenSpeedError as error:
+            await send(failure(error))
+        except (OSError, ClientGone):
+            raise
+        except Exception:
+            ident = f"req-{secrets.token_hex(12)}"
+            log.exception("request %s: %s on the Unix socket failed", ident, shown(call.path))
+            await send(failure(internal_error(ident)))
+
+    def _route(self, path: str) -> Callable[[Call, Send], Awaitable[None]]:
+        if path not in self._routes:
+            raise UserError(f"There is no {shown(path)}; use {', '.join(self._routes)}.", status=404, code="not_found")
+        return self._routes[path]
+
+    async def _chat(self, call: Call, send: Send) -> None:
+        ask = chat_ask(decode_msgpack(bytes(call.body), ChatRequest), self._engine.model)
+        stream = self._engine.generate(ask.prompt, ask.sampling, namespace=ask.namespace, session=ask.session)
+        head = ReplyHead.new(self._engine.model.served_name)
+        try:
+            if ask.stream:
+                await _stream(stream, head, ask.include_usage, send)
+            else:
+                await send(Reply(200, head.whole(*await collect(stream))))
+        finally:
+            stream.cancel()
+
+    async def _models(self, _call: Call, send: Send) -> None:
+        await send(Reply(200, model_list(model_card(self._engine.model, 0))))
+
+    async def _health(self, _call: Call, send: Send) -> None:
+        await send(Reply(*self._probes.live()))
+
+    async def _ready(self, _call: Call, send: Send) -> None:
+        await send(Reply(*self._probes.ready()))
+
+    async def _flush_cache(self, _call: Call, send: Send) -> None:
+        await send(Reply(200, {"pages_freed": await self._engine.flush_cache()}))
+
+    async def _stats(self, _call: Call, send: Send) -> None:
+        stats = await self._engine.stats()
+        await send(Reply(200, {name: getattr(stats, name) for name in stats.__struct_fields__ if name != "call"}))
+
+
+def failure(error: TokenSpeedError) -> Failure:
+    """Return the frame that tells of `error`."""
+    return Failure(error.status, error.code, error.message, error.param)
+
+
+async def _stream(stream: StreamLike, head: ReplyHead, include_usage: bool, send: Send) -> None:
+    await stream.accepted()
+    await send(Chunk(head.delta(role="assistant", content="")))
+    async for output in stream:
+        if output.text:
+            await send(Chunk(head.delta(content=output.text)))
+        if output.finish:
+            await send(Chunk(head.finish(output)))
+            if include_usage:
+                await send(Chunk(head.usage(output)))
+            return await send(End())
+    raise cut_short()

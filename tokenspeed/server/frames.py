@@ -1,0 +1,129 @@
+"""What is said on the Unix socket, and where that socket lies.
+
+Owns the wire form, for both ends: a frame is a 4-byte big-endian length and that many bytes of
+MessagePack. A connection carries one `Call` and its answer: either a `Reply` or a `Failure`, or
+`Chunk`s that end with `End` or a `Failure`. Closing the connection cancels what was called.
+
+Invariant: a socket lies in a folder that its owner alone can enter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenspeed.config import runtime_dir
+from tokenspeed.errors import StartError
+
+LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 64 << 20
+SOCKET_NAME = "api.sock"
+SOCKET_PATH_BYTES_MAX = 107
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A request: the path of the HTTP API and its body as MessagePack."""
+
+    path: str
+    body: msgspec.Raw = msgspec.Raw(b"\x80")
+
+
+class Reply(msgspec.Struct, frozen=True, tag_field="type", tag="reply"):
+    """A whole answer."""
+
+    status: int
+    body: Any
+
+
+class Chunk(msgspec.Struct, frozen=True, tag_field="type", tag="chunk"):
+    """A piece of a streamed answer."""
+
+    body: Any
+
+
+class End(msgspec.Struct, frozen=True, tag_field="type", tag="end"):
+    """The stream has ended well."""
+
+
+class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="failure"):
+    """The call, or the rest of its stream, failed."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+
+
+Answer = Reply | Chunk | End | Failure
+
+
+def frame(message: Any) -> bytes:
+    """Return `message` as a frame."""
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def socket_path(pid: int) -> Path:
+    """Return where the server with process id `pid` listens."""
+    return runtime_dir() / str(pid) / SOCKET_NAME
+
+
+def running_sockets() -> list[Path]:
+    """Return the sockets of this user's running servers, the newest first."""
+    folder = runtime_dir()
+    try:
+        check_private(folder)
+        entries = [entry for entry in folder.iterdir() if entry.name.isdecimal()]
+    except (OSError, StartError):
+        return []
+    found = [entry / SOCKET_NAME for entry in entries if answers(entry / SOCKET_NAME)]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def answers(path: Path) -> bool:
+    """Tell whether somebody listens at `path`."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+def sweep(folder: Path) -> None:
+    """Remove the sockets in `folder` whose processes are gone."""
+    for entry in folder.iterdir():
+        if entry.name.isdecimal() and not Path("/proc", entry.name).exists():
+            with contextlib.suppress(OSError):
+                (entry / SOCKET_NAME).unlink(missing_ok=True)
+                entry.rmdir()
+
+
+def private_folder(folder: Path) -> Path:
+    """Make `folder` and its parent, entered by their owner alone; raise `StartError` if they are another's."""
+    for part in (folder.parent, folder):
+        try:
+            part.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(
+                f"{part} cannot be made: {error.strerror}; set XDG_RUNTIME_DIR to a folder of yours."
+            ) from None
+        check_private(part)
+    return folder
+
+
+def check_private(folder: Path) -> None:
+    """Raise `StartError` unless `folder` is a real folder of this user that no other can enter."""
+    seen = folder.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o077:
+        raise StartError(
+            f"{folder} belongs to uid {seen.st_uid} with mode {stat.S_IMODE(seen.st_mode):o}; it must be a folder of "
+            f"uid {os.getuid()} with mode 700: remove it, or set XDG_RUNTIME_DIR."
+        )

@@ -1,0 +1,98 @@
+"""Request ids, the log line of each request, and the last net under every endpoint.
+
+Owns what surrounds an endpoint: the id goes into the request's state, the answer's headers and the
+log; probes are not logged; an exception that nobody planned becomes a 500 in the usual shape.
+
+Invariant: every answer carries `x-request-id`, the caller's if it is short and plain, else a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tokenspeed.server.disconnect import ClientGone
+from tokenspeed.server.errors import error_response, internal_error, shown
+
+QUIET_PATHS = ("/health", "/ready")
+STATUS_CLIENT_GONE = 499
+_PLAIN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+log = logging.getLogger("tokenspeed.server")
+
+
+def request_id(asked: str | None) -> str:
+    """Return `asked` if it has at most 128 plain characters, else a new id."""
+    return asked if asked and _PLAIN.fullmatch(asked) else f"req-{secrets.token_hex(12)}"
+
+
+class Identity:
+    """The middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application for one request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        asked = Headers(scope=scope).get("x-request-id")
+        return await _Call(scope, send, request_id(asked)).run(self._app, receive)
+
+
+class _Call:
+    """One request on its way."""
+
+    def __init__(self, scope: Scope, send: Send, ident: str) -> None:
+        self._scope = scope
+        self._send = send
+        self._id = ident
+        self._state: dict[str, Any] = scope.setdefault("state", {})
+        self._state["request_id"] = ident
+        self._status = 0
+        self._begun_s = time.monotonic()
+
+    async def run(self, app: ASGIApp, receive: Receive) -> None:
+        try:
+            await app(self._scope, receive, self._sending)
+        except ClientGone:
+            self._status = STATUS_CLIENT_GONE
+        except Exception:
+            log.exception("request %s failed", self._id)
+            if self._status:
+                raise
+            await error_response(internal_error(self._id))(self._scope, receive, self._sending)
+        finally:
+            self._tell()
+
+    async def _sending(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            MutableHeaders(scope=message)["x-request-id"] = self._id
+        await self._send(message)
+
+    def _tell(self) -> None:
+        if self._scope["path"] in QUIET_PATHS:
+            return
+        last = self._state.get("last")
+        reply = (
+            f" prompt={last.prompt_tokens} cached={last.cached_tokens} reply={last.completion_tokens}"
+            f" finish={last.finish or 'none'}"
+            if last
+            else ""
+        )
+        log.info(
+            "%s %s %d %.3fs id=%s%s",
+            self._scope["method"],
+            shown(self._scope.get("raw_path", b"").decode("latin-1")),
+            self._status,
+            time.monotonic() - self._begun_s,
+            self._id,
+            reply,
+        )

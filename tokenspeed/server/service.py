@@ -1,0 +1,201 @@
+"""The life of a server process: doors open, engine loads, requests flow, signals end it.
+
+Owns the order of these and the exit code. The doors are open from the first moment, so that probes
+see the engine load. The first SIGTERM or SIGINT drains: `/ready` goes off, new requests get 503,
+open streams finish or meet the deadline. The second one stops at once.
+
+Invariant: `run` returns after doors and engine are closed, whatever happened before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import uvloop
+
+from tokenspeed.config import ServerConfig
+from tokenspeed.server.app import build_app
+from tokenspeed.server.calls import Calls
+from tokenspeed.server.health import Probes
+from tokenspeed.server.http import HttpServer
+from tokenspeed.server.ports import EngineLike
+from tokenspeed.server.unix import UnixDoor
+
+LOOK_S = 0.25
+CLOSE_S_MAX = 5.0
+STDIN = 0
+
+log = logging.getLogger("tokenspeed.server")
+
+
+class Exit(enum.IntEnum):
+    """Exit codes; a second signal N gives 128 + N, as a shell does."""
+
+    DRAINED = 0
+    START_FAILED = 1
+    USAGE = 2
+    ENGINE_LOST = 3
+
+
+class Door(Protocol):
+    """A way in."""
+
+    async def start(self) -> None: ...
+    async def stop(self, *, at_once: bool = False) -> None: ...
+
+
+class Sockets:
+    """The sockets that were bound before anything was loaded; `http` None leaves that door out."""
+
+    def __init__(self, http: socket.socket | None, unix: socket.socket, unix_path: Path) -> None:
+        self.http = http
+        self.unix = unix
+        self.unix_path = unix_path
+
+
+class Service:
+    """Serves `engine` on `sockets`; `on_ready` is awaited once, when the engine takes requests."""
+
+    def __init__(
+        self,
+        engine: EngineLike,
+        config: ServerConfig,
+        sockets: Sockets,
+        on_ready: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._engine = engine
+        self._config = config
+        self._sockets = sockets
+        self._on_ready = on_ready
+        self._signal = 0
+        self._stop = asyncio.Event()
+        self._force = asyncio.Event()
+        self._doors: list[Door] = []
+
+    @property
+    def draining(self) -> bool:
+        """Tell whether the server has been asked to stop."""
+        return self._stop.is_set()
+
+    def ask_to_stop(self, signum: int = 0) -> None:
+        """Begin to drain; stop at once when asked a second time."""
+        self._signal = signum
+        if self._stop.is_set():
+            self._force.set()
+        self._stop.set()
+
+    async def run(self) -> int:
+        """Serve until a signal or the loss of the engine; return the exit code or raise `StartError`."""
+        self._listen_to_signals()
+        life = asyncio.create_task(self._life())
+        try:
+            if await _first(life, self._force):
+                return life.result()
+            log.warning("stopping at once; open requests are cut")
+            return 128 + self._signal
+        finally:
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+            await self._close()
+
+    async def _life(self) -> int:
+        self._doors = self._build_doors()
+        for door in self._doors:
+            await door.start()
+        if not await self._started():
+            return Exit.DRAINED
+        gc.collect()
+        gc.freeze()
+        await self._on_ready()
+        if await self._lost():
+            log.error("the engine is lost: %s; start the server again", self._engine.health().actors)
+            return Exit.ENGINE_LOST
+        log.warning("draining: open requests have %g s", self._config.drain_timeout_s)
+        await self._engine.drain(self._config.drain_timeout_s)
+        return Exit.DRAINED
+
+    async def _started(self) -> bool:
+        """Start the engine; return False if a signal came first."""
+        starting = asyncio.create_task(self._engine.start())
+        try:
+            if not await _first(starting, self._stop):
+                return False
+            starting.result()
+            return True
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+
+    async def _lost(self) -> bool:
+        """Wait; return True when the engine is lost, False when the server is asked to stop."""
+        while not self._stop.is_set():
+            if self._engine.health().state == "lost":
+                return True
+            try:
+                await asyncio.wait_for(self._stop.wait(), LOOK_S)
+            except TimeoutError:
+                continue
+        return False
+
+    def _build_doors(self) -> list[Door]:
+        config, sockets = self._config, self._sockets
+        probes = Probes(self._engine, lambda: self.draining)
+        calls = Calls(self._engine, probes)
+        doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
+        if sockets.http is not None:
+            app = build_app(self._engine, config, probes)
+            doors.append(HttpServer(app, [sockets.http], config.idle_s_max))
+        return doors
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self.ask_to_stop, signum)
+        if self._config.stop_with_stdin:
+            loop.add_reader(STDIN, self._read_stdin, loop)
+
+    def _read_stdin(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not os.read(STDIN, 4096):
+            loop.remove_reader(STDIN)
+            self.ask_to_stop()
+
+    async def _close(self) -> None:
+        at_once = self._force.is_set()
+        stops = (door.stop(at_once=at_once) for door in self._doors)
+        for failed in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(failed, Exception):
+                log.error("a door did not close well", exc_info=failed)
+        try:
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await self._engine.close()
+        except Exception:
+            log.exception("the engine did not close well")
+
+
+async def _first(task: asyncio.Task[Any], event: asyncio.Event) -> bool:
+    """Wait for either; tell whether `task` is done."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    return task.done()
+
+
+def run_service(make: Callable[[], Service]) -> int:
+    """Run the service that `make` returns on an event loop of its own; return the exit code."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+
+        async def run() -> int:
+            return await make().run()
+
+        return runner.run(run())
