@@ -81,6 +81,11 @@ native: ## build the native module only
 	@tools/doctor
 	@tools/locked $(MAKE) $(NATIVE)
 
+.PHONY: ready
+ready: ## install what serve needs, and serve nothing
+	@tools/doctor
+	@tools/locked $(MAKE) ready-runtime $(if $(MODEL),,ready-model)
+
 .PHONY: doctor
 doctor: ## say what this machine lacks, in under a second
 	@tools/doctor && echo "doctor: this machine has what it takes."

@@ -46,7 +46,12 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank."""
+    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank.
+
+    `threads` 0 shares the cores among the ranks. With several ranks, `rendezvous` is a file that
+    does not exist yet, in a folder of this user's, through which they find each other. `kernels`
+    overrides the choice of kernels: "family=solution,family.mode=solution".
+    """
 
     model: ModelConfig
     rank: int = 0
@@ -57,6 +62,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
     page_tokens: int = PAGE_TOKENS_CPU
     kv_cache_bytes: int = 1 << 30
     threads: int = 0
+    rendezvous: str = ""
+    kernels: str = ""
 
 
 class DetokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
