@@ -76,6 +76,12 @@ bench-ring: ## compare the rings with ZeroMQ; the last line is JSON
 	@tools/locked $(MAKE) ready-dev
 	@$(BIN)/python -m tokenspeed_tools.bench_ring
 
+.PHONY: wheel
+wheel: ## build sdist and wheel in dist/
+	@tools/doctor
+	@tools/locked $(MAKE) ready-dev
+	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null && ls dist
+
 .PHONY: native
 native: ## build the native module only
 	@tools/doctor
