@@ -13,6 +13,17 @@ SOURCES = [
     "native/src/ring_reader.cpp",
     "native/src/ring_segment.cpp",
     "native/src/ring_writer.cpp",
+    "native/src/scheduler/admission.cpp",
+    "native/src/scheduler/api.cpp",
+    "native/src/scheduler/audit.cpp",
+    "native/src/scheduler/board.cpp",
+    "native/src/scheduler/fair_queue.cpp",
+    "native/src/scheduler/pages.cpp",
+    "native/src/scheduler/planner.cpp",
+    "native/src/scheduler/prefix_index.cpp",
+    "native/src/scheduler/residency.cpp",
+    "native/src/scheduler/scheduler.cpp",
+    "native/src/scheduler/states.cpp",
 ]
 HEADERS = sorted(str(path.relative_to(NATIVE.parent)) for path in NATIVE.glob("**/*.h"))
 FLAGS = ["-std=c++20", "-O2", "-g1", "-fvisibility=hidden", "-Wall", "-Wextra"]

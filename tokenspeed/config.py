@@ -6,6 +6,7 @@ Only this file reads the environment.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,7 +46,12 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank."""
+    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank.
+
+    `threads` 0 shares the cores among the ranks. With several ranks, `rendezvous` is a file that
+    does not exist yet, in a folder of this user's, through which they find each other. `kernels`
+    overrides the choice of kernels: "family=solution,family.mode=solution".
+    """
 
     model: ModelConfig
     rank: int = 0
@@ -56,6 +62,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
     page_tokens: int = PAGE_TOKENS_CPU
     kv_cache_bytes: int = 1 << 30
     threads: int = 0
+    rendezvous: str = ""
+    kernels: str = ""
 
 
 class DetokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +105,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: float = 15.0
     idle_s_max: int = 120
     stop_with_stdin: bool = False
+
+
+def seconds_since_make() -> float | None:
+    """Return the seconds since `make serve` began, which the Makefile notes; None without it."""
+    try:
+        return time.time() - float(os.environ.get("TOKENSPEED_STARTED_AT", ""))
+    except ValueError:
+        return None
 
 
 def runtime_dir() -> Path:

@@ -28,7 +28,7 @@ typedef enum {
   TS_ERR_NEVER_FITS = -5,/* no amount of waiting makes room */
   TS_ERR_CAPACITY = -6,  /* a caller-owned buffer is too small, or the ring is full */
   TS_ERR_CORRUPT = -7,   /* shared memory does not hold what it must */
-  TS_ERR_CLOSED = -8,    /* the other end is gone */
+  TS_ERR_CLOSED = -8,    /* this end was closed */
   TS_ERR_INVARIANT = -9, /* an audit failed: a bug of ours */
   TS_ERR_MEMORY = -10    /* the allocator refused */
 } ts_status;
@@ -41,7 +41,7 @@ const char *ts_last_error(void);
 /* A ring carries messages from one writer to 1..8 readers, each of which gets every message, in
  * order, once and whole. It lives in a shared segment; a handle is one end of it and belongs to one
  * thread. Handles duplicate the eventfds that they are given and map the segment themselves: every
- * descriptor passed in may be closed after the call. */
+ * descriptor passed in may be closed after the call. A null handle gives TS_ERR_CLOSED. */
 
 typedef struct ts_ring_writer ts_ring_writer;
 typedef struct ts_ring_reader ts_ring_reader;
@@ -93,6 +93,131 @@ int32_t ts_ring_reader_data_fd(ts_ring_reader *reader);
 void ts_ring_reader_close(ts_ring_reader *reader);
 
 /* ---- scheduler ---------------------------------------------------------------------------- */
+
+/* A deterministic core: events in, plan out. It has no clock (each event carries the caller's
+ * monotonic now_us), makes no system call and knows no thread: one caller at a time.
+ * The same events give the same plans, bit for bit. */
+typedef struct ts_scheduler ts_scheduler;
+
+typedef struct {
+  int32_t page_tokens;      /* tokens of a page, 1..65536 */
+  int32_t groups;           /* cache groups, 1..4 */
+  int32_t pages_total[4];   /* per group, page 0 (padding) included */
+  int32_t windows[4];       /* per group: tokens that a query looks back; 0: all */
+  int32_t slots;            /* slots 1..slots; slot 0 is padding */
+  int32_t step_tokens;      /* prefill tokens of a step in which nothing decodes */
+  int32_t step_tokens_mixed;/* prefill tokens of a step while something decodes */
+  int32_t max_model_len;    /* prompt and output tokens of one request */
+  int32_t overlap;          /* 0 or 1: steps planned before the result of an earlier one is back */
+  int32_t width;            /* query tokens of a decode row */
+  int32_t prefix_caching;   /* 0 or 1 */
+} ts_scheduler_config;
+
+typedef struct {
+  uint64_t request;
+  uint64_t session;         /* requests of a session share its turn */
+  uint64_t space_low;       /* namespace: prefixes are shared only inside one */
+  uint64_t space_high;
+  int32_t priority;         /* higher goes first */
+  int32_t max_tokens;       /* output tokens, resumed ones included */
+  const int32_t *prompt;
+  const int32_t *resume;    /* output ids known from an earlier life */
+  const int32_t *end_ids;   /* each ends the request */
+  int32_t prompt_len;
+  int32_t resume_len;
+  int32_t end_ids_len;
+} ts_submission;
+
+typedef struct {
+  uint64_t request;
+  int32_t slot;
+  int32_t zero;
+} ts_opening;
+
+/* One step. The buffers are the caller's; *_max count elements: rows of 4 int32 (slot, tokens,
+ * context, flags: 1 sample, 2 decode), pages of 4 int32 (slot, group, index, page), ids of 1.
+ * `ids` are those of the rows without the decode flag. Everything else is filled in. */
+typedef struct {
+  ts_opening *openings;
+  int32_t *rows;
+  int32_t *ids;
+  int32_t *pages;
+  int32_t openings_max, rows_max, ids_max, pages_max;
+  int32_t openings_len, rows_len, ids_len, pages_len;
+  uint64_t step;
+  int32_t sample_rows;
+  int32_t zero;
+} ts_plan;
+
+typedef struct {
+  uint64_t request;
+  int32_t first;            /* output index of the first id */
+  int32_t offset;           /* where its ids begin in the ids of the result */
+  int32_t count;            /* ids accepted */
+  int32_t finish;           /* 0: goes on, 1: end id, 2: max_tokens */
+} ts_outcome;
+
+typedef struct {
+  int64_t steps, retractions, tokens_prefilled, tokens_decoded, tokens_cached, step_us;
+  int32_t requests_waiting, requests_running, steps_in_flight, tombstones;
+  int32_t pages_total[4];   /* page 0 left out: the classes sum to it */
+  int32_t pages_free[4], pages_owned[4], pages_cached_idle[4], pages_cached_leased[4];
+  int32_t pages_zombie[4];
+  int32_t slots_free, slots_zombie;
+} ts_scheduler_stats_t;
+
+int32_t ts_scheduler_create(const ts_scheduler_config *config, ts_scheduler **scheduler);
+void ts_scheduler_destroy(ts_scheduler *scheduler);
+
+/* Fills the four *_max of `plan`: buffers of that size are never too small. */
+int32_t ts_scheduler_plan_limits(const ts_scheduler *scheduler, ts_plan *plan);
+
+/* Returns 1 if the request is in, 0 if a cancel that came before swallowed it. TS_ERR_NEVER_FITS,
+ * TS_ERR_DUPLICATE and TS_ERR_ARGUMENT leave nothing behind. */
+int32_t ts_scheduler_submit(ts_scheduler *scheduler, int64_t now_us, const ts_submission *submission);
+/* Returns 1 if the request was live. An unknown id leaves a tombstone for its submit. */
+int32_t ts_scheduler_cancel(ts_scheduler *scheduler, int64_t now_us, uint64_t request);
+/* The request will never be submitted: its tombstone goes. */
+int32_t ts_scheduler_dropped(ts_scheduler *scheduler, int64_t now_us, uint64_t request);
+/* The reply ends with `tokens_kept` output tokens. Returns 1 if the request was live. */
+int32_t ts_scheduler_verdict(ts_scheduler *scheduler, int64_t now_us, uint64_t request,
+                             int32_t tokens_kept);
+
+/* Returns 1 and fills `plan`, or 0 when there is nothing to do or enough steps are in flight. */
+int32_t ts_scheduler_plan(ts_scheduler *scheduler, int64_t now_us, ts_plan *plan);
+
+/* The ids of the oldest step in flight: `counts` per sampled row in row order, and the ids one row
+ * after the other. Writes an outcome for each row whose request is live (at most `rows`) and
+ * returns how many. TS_ERR_UNKNOWN for a step that is not in flight, TS_ERR_ILLEGAL for one that is
+ * not the oldest. */
+int32_t ts_scheduler_result(ts_scheduler *scheduler, int64_t now_us, uint64_t step, int32_t step_us,
+                            const int32_t *counts, int32_t rows, const int32_t *ids, int32_t ids_len,
+                            ts_outcome *outcomes, int32_t outcomes_max);
+/* The oldest step in flight could not be computed. The live requests it names end; writes their ids
+ * and returns how many. */
+int32_t ts_scheduler_step_failed(ts_scheduler *scheduler, int64_t now_us, uint64_t step,
+                                 uint64_t *requests, int32_t requests_max);
+/* The executor died with all its pages: steps in flight are void, what ran is computed again. */
+int32_t ts_scheduler_executor_lost(ts_scheduler *scheduler, int64_t now_us);
+/* Drops every cached page that no request holds, and lets nobody find the others any more. Returns
+ * the number of pages freed. */
+int32_t ts_scheduler_flush(ts_scheduler *scheduler, int64_t now_us);
+
+/* Prompt tokens that a request found in the cache when it was first admitted (0 before). Known
+ * until the result after the one that ended it. */
+int32_t ts_scheduler_cached_tokens(const ts_scheduler *scheduler, uint64_t request);
+int32_t ts_scheduler_stats(const ts_scheduler *scheduler, ts_scheduler_stats_t *stats);
+/* Walks everything; TS_ERR_INVARIANT with a text that names what is wrong. */
+int32_t ts_scheduler_check(const ts_scheduler *scheduler);
+
+/* The state machine: states 0..ts_state_count()-1, events likewise. ts_state_next returns the next
+ * state or TS_ERR_ILLEGAL; ts_scheduler_state the state of a request. */
+int32_t ts_state_count(void);
+int32_t ts_event_count(void);
+const char *ts_state_name(int32_t state);
+const char *ts_event_name(int32_t event);
+int32_t ts_state_next(int32_t state, int32_t event);
+int32_t ts_scheduler_state(const ts_scheduler *scheduler, uint64_t request);
 
 /* cffi: end */
 

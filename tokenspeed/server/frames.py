@@ -112,7 +112,9 @@ def private_folder(folder: Path) -> Path:
         try:
             part.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise StartError(f"{part} cannot be made: {error.strerror}; set XDG_RUNTIME_DIR to a folder of yours.") from None
+            raise StartError(
+                f"{part} cannot be made: {error.strerror}; set XDG_RUNTIME_DIR to a folder of yours."
+            ) from None
         check_private(part)
     return folder
 

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from tokenspeed.errors import UserError
+from tokenspeed.errors import StartError, UserError
 from tokenspeed.server.errors import error_body
 
 HEADER_BYTES_MAX = 64 << 10
@@ -92,9 +92,10 @@ class HttpServer:
         """Serve from now on."""
         self._task = asyncio.create_task(self._server.serve(self._sockets))
         while not self._server.started:
+            await asyncio.wait((self._task,), timeout=0.002)
             if self._task.done():
-                return self._task.result()
-            await asyncio.sleep(0.005)
+                self._task.result()
+                raise StartError("The HTTP server ended before it began; the log says why.")
 
     async def stop(self, *, at_once: bool = False) -> None:
         """Close the sockets, let answers flush for a moment (not with `at_once`), and return."""

@@ -254,7 +254,7 @@ def _sampling(body: ChatRequest) -> SamplingParams:
     """Return the sampling settings; `max_completion_tokens`, the newer name, goes before `max_tokens`."""
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or ()
-    given = {
+    given: dict[str, Any] = {
         "temperature": body.temperature,
         "top_p": body.top_p,
         "top_k": body.top_k,

@@ -105,8 +105,9 @@ class UnixDoor:
             _check_peer(writer)
             call = decode_msgpack(await self._read(reader), Call)
         except TokenSpeedError as error:
-            return await send(failure(error))
-        await unless_gone(self._calls.answer(call, send), _until_closed(reader))
+            await send(failure(error))
+        else:
+            await unless_gone(self._calls.answer(call, send), _until_closed(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         size = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")

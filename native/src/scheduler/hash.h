@@ -1,0 +1,50 @@
+// The chained 128-bit hash that names a page of a prefix.
+//
+// A page's hash covers its tokens and its parent's hash; the first page's parent is the namespace.
+// Equal hashes are a hint: the index compares tokens. TS_WEAK_HASH leaves two bits, so that tests
+// meet collisions all the time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ts {
+
+struct Hash {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  bool operator==(const Hash &) const = default;
+};
+
+struct HashOfHash {
+  size_t operator()(const Hash &hash) const { return static_cast<size_t>(hash.low); }
+};
+
+namespace detail {
+
+// Folds the 128-bit product of two words, so that each input bit reaches each output bit.
+inline uint64_t fold(uint64_t a, uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+}  // namespace detail
+
+inline Hash hash_page(const Hash &parent, const int32_t *tokens, int32_t count) {
+  constexpr uint64_t kFirst = 0x9d3f6c8b2e51a747, kSecond = 0xc2b7e1560f94d38b;
+  uint64_t low = parent.low ^ kFirst;
+  uint64_t high = parent.high ^ kSecond;
+  for (int32_t i = 0; i < count; ++i) {
+    const uint64_t word = static_cast<uint32_t>(tokens[i]) | (static_cast<uint64_t>(i + 1) << 32);
+    low = detail::fold(low ^ word, kSecond ^ high);
+    high = detail::fold(high + word, kFirst) ^ low;
+  }
+#ifdef TS_WEAK_HASH
+  return {low & 3, 0};
+#else
+  return {low, high};
+#endif
+}
+
+}  // namespace ts

@@ -1,0 +1,267 @@
+#include "scheduler/prefix_index.h"
+
+#include <algorithm>
+
+namespace ts {
+
+PrefixIndex::PrefixIndex(const Config &config, std::vector<Ledger> &ledgers)
+    : config_(config), ledgers_(ledgers) {}
+
+Node *PrefixIndex::find(const Node *parent, Sequence &sequence, int32_t index) const {
+  const auto bucket = by_hash_.find(sequence.hash(index));
+  if (bucket == by_hash_.end()) return nullptr;
+  const int32_t *tokens = sequence.page(index);
+  for (Node *node = bucket->second; node != nullptr; node = node->same_hash) {
+    if (planted(Bug::kHashWithoutTokens)) return node;
+    if (node->parent == parent && (parent != nullptr || node->space == sequence.space()) &&
+        std::equal(node->tokens.begin(), node->tokens.end(), tokens)) {
+      return node;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<Node *> PrefixIndex::match(Sequence &sequence, int32_t pages_max) const {
+  std::vector<Node *> path;
+  size_t resumable = 0;
+  PerGroup<int32_t> run{};  // length of the unbroken run of copies that ends at this page
+  while (length(path) < pages_max) {
+    Node *node = find(path.empty() ? nullptr : path.back(), sequence, length(path));
+    if (node == nullptr) break;
+    path.push_back(node);
+    const int32_t depth = length(path);
+    bool all = true;
+    for (int32_t g = 0; g < config_.groups; ++g) {
+      at(run, g) = at(node->copies, g).page != 0 ? at(run, g) + 1 : 0;
+      all &= at(run, g) >= depth - first_page(config_, g, depth * config_.page_tokens);
+    }
+    if (all) resumable = path.size();
+  }
+  path.resize(resumable);
+  return path;
+}
+
+Node *PrefixIndex::publish(Node *parent, Sequence &sequence, int32_t index,
+                           const PerGroup<int32_t> &pages) {
+  Node *node = find(parent, sequence, index);
+  if (node == nullptr) {
+    node = make();
+    node->parent = parent;
+    node->hash = sequence.hash(index);
+    node->space = sequence.space();
+    node->tokens.assign(sequence.page(index), sequence.page(index) + config_.page_tokens);
+    node->indexed = true;
+    if (parent != nullptr) ++parent->children;
+    Node *&bucket = by_hash_[node->hash];
+    node->same_hash = bucket;
+    bucket = node;
+  }
+  for (int32_t g = 0; g < config_.groups; ++g) {
+    Copy &copy = at(node->copies, g);
+    if (copy.page != 0 || at(pages, g) == 0) continue;
+    copy.page = at(pages, g);
+    at(ledgers_, g).move(copy.page, PageClass::kOwned, PageClass::kCachedLeased);
+    copy.leases = is_full(config_, g) ? 0 : 1;
+  }
+  lease(node);
+  return node;
+}
+
+void PrefixIndex::lease(Node *node) {
+  ++node->leases;
+  for (int32_t g = 0; g < config_.groups; ++g) {
+    if (is_full(config_, g)) lease_copy(node, g);
+  }
+}
+
+void PrefixIndex::release(Node *node) {
+  --node->leases;
+  for (int32_t g = 0; g < config_.groups; ++g) {
+    if (is_full(config_, g)) release_copy(node, g);
+  }
+  erase_if_bare(node);
+}
+
+void PrefixIndex::lease_copy(Node *node, int32_t group) {
+  Copy &copy = at(node->copies, group);
+  if (copy.leases++ > 0) return;
+  if (at(ledgers_, group).class_of(copy.page) != PageClass::kCachedIdle) return;  // just published
+  at(ledgers_, group).move(copy.page, PageClass::kCachedIdle, PageClass::kCachedLeased);
+  if (!planted(Bug::kLeasedPageEvictable)) unlink(node, group);
+}
+
+void PrefixIndex::release_copy(Node *node, int32_t group) {
+  Copy &copy = at(node->copies, group);
+  if (--copy.leases > 0) return;
+  if (node->indexed) {
+    at(ledgers_, group).move(copy.page, PageClass::kCachedLeased, PageClass::kCachedIdle);
+    link(node, group);
+  } else {
+    at(ledgers_, group).move(copy.page, PageClass::kCachedLeased, PageClass::kFree);
+    copy.page = 0;
+  }
+}
+
+bool PrefixIndex::evict(int32_t group) {
+  Node *node = at(idle_, group).oldest;
+  if (node == nullptr) return false;
+  if (is_full(config_, group)) {
+    // A leaf, by the order of the list. It goes as a whole: without this copy none can resume it.
+    for (int32_t g = 0; g < config_.groups; ++g) drop_copy(node, g);
+  } else {
+    drop_copy(node, group);
+  }
+  erase_if_bare(node);
+  return true;
+}
+
+int32_t PrefixIndex::flush() {
+  int32_t freed = 0;
+  for (int32_t g = 0; g < config_.groups; ++g) {
+    const int32_t before = at(ledgers_, g).free();
+    while (evict(g)) {
+    }
+    freed += at(ledgers_, g).free() - before;
+  }
+  if (planted(Bug::kFlushKeepsLeased)) return freed;
+  for (const auto &node : arena_) {
+    if (node->indexed) hide(node.get());
+  }
+  return freed;
+}
+
+Node *PrefixIndex::make() {
+  ++nodes_live_;
+  if (spare_.empty()) {
+    arena_.push_back(std::make_unique<Node>());
+    return arena_.back().get();
+  }
+  Node *node = spare_.back();
+  spare_.pop_back();
+  return node;
+}
+
+// Takes the node out of its hash bucket.
+void PrefixIndex::hide(Node *node) {
+  const auto bucket = by_hash_.find(node->hash);
+  Node **place = &bucket->second;
+  while (*place != node) place = &(*place)->same_hash;
+  *place = node->same_hash;
+  if (bucket->second == nullptr) by_hash_.erase(bucket);
+  node->same_hash = nullptr;
+  node->indexed = false;
+}
+
+// Erases the node if nothing hangs on it any more, then its ancestors on the same terms.
+void PrefixIndex::erase_if_bare(Node *node) {
+  while (node != nullptr && node->leases == 0 && node->children == 0) {
+    for (int32_t g = 0; g < config_.groups; ++g) {
+      if (at(node->copies, g).page != 0) return;
+    }
+    Node *parent = node->parent;
+    erase(node);
+    node = parent;
+  }
+}
+
+void PrefixIndex::erase(Node *node) {
+  if (node->indexed) hide(node);
+  if (node->parent != nullptr) --node->parent->children;
+  std::vector<int32_t> tokens = std::move(node->tokens);
+  *node = Node{};
+  node->tokens = std::move(tokens);  // keeps the memory for the next node
+  node->tokens.clear();
+  spare_.push_back(node);
+  --nodes_live_;
+}
+
+// Frees an idle copy.
+void PrefixIndex::drop_copy(Node *node, int32_t group) {
+  Copy &copy = at(node->copies, group);
+  if (copy.page == 0) return;
+  unlink(node, group);
+  at(ledgers_, group).move(copy.page, PageClass::kCachedIdle, PageClass::kFree);
+  copy.page = 0;
+}
+
+void PrefixIndex::link(Node *node, int32_t group) {
+  List &list = at(idle_, group);
+  Copy &copy = at(node->copies, group);
+  copy.older = list.newest;
+  copy.newer = nullptr;
+  (list.newest != nullptr ? at(list.newest->copies, group).newer : list.oldest) = node;
+  list.newest = node;
+}
+
+void PrefixIndex::unlink(Node *node, int32_t group) {
+  List &list = at(idle_, group);
+  Copy &copy = at(node->copies, group);
+  (copy.older != nullptr ? at(copy.older->copies, group).newer : list.oldest) = copy.newer;
+  (copy.newer != nullptr ? at(copy.newer->copies, group).older : list.newest) = copy.older;
+  copy.older = copy.newer = nullptr;
+}
+
+std::string PrefixIndex::audit() const {
+  int32_t live = 0;
+  PerGroup<int32_t> leased{};
+  for (const auto &node : arena_) {
+    if (node->tokens.empty()) continue;
+    ++live;
+    if (std::string wrong = audit_node(*node); !wrong.empty()) return wrong;
+    for (int32_t g = 0; g < config_.groups; ++g) at(leased, g) += at(node->copies, g).leases > 0;
+  }
+  if (live != nodes_live_) return "prefix index: the count of nodes is wrong";
+  for (int32_t g = 0; g < config_.groups; ++g) {
+    if (at(leased, g) != at(ledgers_, g).count(PageClass::kCachedLeased)) {
+      return "group " + std::to_string(g) + ": cached_leased pages and leased copies differ";
+    }
+    if (std::string wrong = audit_list(g); !wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+std::string PrefixIndex::audit_node(const Node &node) const {
+  if (node.parent != nullptr && node.parent->leases < node.leases) {
+    return "prefix index: a node has more leases than its parent";
+  }
+  if (node.parent != nullptr && node.parent->tokens.empty()) {
+    return "prefix index: a node outlived its parent";
+  }
+  for (int32_t g = 0; g < config_.groups; ++g) {
+    const Copy &copy = at(node.copies, g);
+    const std::string where = "group " + std::to_string(g) + " page " + std::to_string(copy.page);
+    if (copy.page == 0) {
+      if (copy.leases != 0) return where + ": a lease on no page";
+      if (is_full(config_, g) && node.indexed) return "prefix index: a node lacks its full copy";
+      continue;
+    }
+    const PageClass expected = copy.leases > 0 ? PageClass::kCachedLeased : PageClass::kCachedIdle;
+    const PageClass seen = at(ledgers_, g).class_of(copy.page);
+    if (seen != expected) return where + " is " + name(seen) + ", its leases say " + name(expected);
+    if (is_full(config_, g) && copy.leases != node.leases) {
+      return where + ": copy and node differ in leases";
+    }
+    if (!node.indexed && copy.leases == 0) return where + ": hidden, idle and not freed";
+  }
+  return {};
+}
+
+std::string PrefixIndex::audit_list(int32_t group) const {
+  int32_t idle = 0;
+  std::unordered_map<const Node *, int32_t> children_passed;
+  for (const Node *node = at(idle_, group).oldest; node != nullptr;
+       node = at(node->copies, group).newer) {
+    ++idle;
+    const Copy &copy = at(node->copies, group);
+    if (copy.leases != 0) return "group " + std::to_string(group) + ": a leased page can be evicted";
+    if (!is_full(config_, group)) continue;
+    if (children_passed[node] != node->children) return "prefix index: a parent goes before its child";
+    if (node->parent != nullptr) ++children_passed[node->parent];
+  }
+  if (idle != at(ledgers_, group).count(PageClass::kCachedIdle)) {
+    return "group " + std::to_string(group) + ": cached_idle pages and the idle list differ";
+  }
+  return {};
+}
+
+}  // namespace ts

@@ -1,0 +1,333 @@
+"""The face of the native scheduler: events in, plans out.
+
+Owns the handle and the buffers that the core writes into. It decides nothing and keeps no request:
+which request holds which slot and page, what comes next and when a request ends is the core's.
+Every array goes in and out as the bytes of int32, in the layout of `messages/executor.py`.
+
+Invariant: an event that raises has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from tokenspeed.errors import EngineError, UserError
+from tokenspeed.messages.executor import PAGE_INTS, ROW_INTS
+from tokenspeed.scheduling.border import check, ffi, last_error, lib
+
+if TYPE_CHECKING:
+    from tokenspeed._native import CData
+
+INT_BYTES = 4
+GROUPS_MAX = 4
+NAMESPACE_BYTES = 16
+UINT64_MASK = 2**64 - 1
+FINISH = ("", "stop", "length")
+
+
+class NeverFits(UserError):
+    """The request is larger than the context or than the whole KV cache."""
+
+    status = 400
+    code = "context_length_exceeded"
+
+
+class DuplicateRequest(EngineError):
+    """That request id is in use."""
+
+    code = "duplicate_request"
+
+
+class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the core is made of.
+
+    `pages_total` counts page 0 (padding) of each cache group; `windows` has 0 for a group whose
+    queries look back at everything, else the tokens they see. `step_tokens` bounds the prefill
+    tokens of a step, `step_tokens_mixed` those of a step while something decodes. `overlap` steps
+    are planned before the result of an earlier one is back; `width` is the query width of a decode
+    row. `slots` leaves slot 0 out.
+    """
+
+    page_tokens: int
+    pages_total: tuple[int, ...]
+    windows: tuple[int, ...]
+    slots: int
+    step_tokens: int
+    step_tokens_mixed: int
+    max_model_len: int
+    overlap: int = 1
+    width: int = 1
+    prefix_caching: bool = True
+
+
+class Opening(NamedTuple):
+    """A request takes a slot."""
+
+    slot: int
+    request: int
+
+
+class Plan(NamedTuple):
+    """One step; `rows`, `ids` and `pages` as `messages/executor.py` lays them out."""
+
+    step: int
+    openings: list[Opening]
+    rows: bytes
+    ids: bytes
+    pages: bytes
+    sample_rows: int
+
+
+class Outcome(NamedTuple):
+    """Output ids (int32 bytes) that a step added to a live request, the first at index `first`.
+
+    `finish` is "" while the request goes on; "stop" after an end id, which is the last of `ids`;
+    "length" after `max_tokens`.
+    """
+
+    request: int
+    first: int
+    ids: bytes
+    finish: str
+
+
+class Stats(NamedTuple):
+    """Where everything is. Pages are summed over groups; their classes sum to `pages_total`."""
+
+    requests_waiting: int
+    requests_running: int
+    steps_in_flight: int
+    tombstones: int
+    pages_total: int
+    pages_free: int
+    pages_owned: int
+    pages_cached_idle: int
+    pages_cached_leased: int
+    pages_zombie: int
+    slots_free: int
+    slots_zombie: int
+    steps: int
+    step_us: int
+    retractions: int
+    tokens_prefilled: int
+    tokens_decoded: int
+    tokens_cached: int
+
+
+class Scheduler:
+    """The native core. One caller at a time; `now_us` is the caller's monotonic clock."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        handle = ffi.new("ts_scheduler **")
+        check(lib.ts_scheduler_create(_native_config(config), handle))
+        self._core = ffi.gc(handle[0], lib.ts_scheduler_destroy)
+        self._buffers = _PlanBuffers(self._core)
+        self._outcomes = ffi.new("ts_outcome[]", config.slots)
+        self._ended = ffi.new("uint64_t[]", config.slots)
+
+    def submit(
+        self,
+        now_us: int,
+        request: int,
+        ids: bytes,
+        *,
+        resume: bytes = b"",
+        max_tokens: int,
+        end_ids: Sequence[int] = (),
+        namespace: bytes = bytes(NAMESPACE_BYTES),
+        session: int = 0,
+        priority: int = 0,
+    ) -> bool:
+        """Take a request in; return False if a cancel that came before has swallowed it.
+
+        `ids` and `resume` (output ids of an earlier life) are int32 bytes; `max_tokens` counts
+        output tokens, resumed ones included; any of `end_ids` ends the request. Prefixes are shared
+        inside one `namespace` (16 bytes) only. Raises `NeverFits` or `DuplicateRequest`.
+        """
+        if len(namespace) != NAMESPACE_BYTES:
+            raise EngineError(f"a namespace has {NAMESPACE_BYTES} bytes, this one {len(namespace)}")
+        ends = ffi.new("int32_t[]", list(end_ids))
+        prompt, resumed = ffi.from_buffer(ids), ffi.from_buffer(resume)
+        submission = ffi.new("ts_submission *")
+        submission.request = request
+        submission.session = session & UINT64_MASK
+        submission.space_low = int.from_bytes(namespace[:8], "little")
+        submission.space_high = int.from_bytes(namespace[8:], "little")
+        submission.priority = priority
+        submission.max_tokens = max_tokens
+        submission.prompt = ffi.cast("int32_t *", prompt)
+        submission.resume = ffi.cast("int32_t *", resumed)
+        submission.end_ids = ends
+        submission.prompt_len = len(ids) // INT_BYTES
+        submission.resume_len = len(resume) // INT_BYTES
+        submission.end_ids_len = len(end_ids)
+        status = lib.ts_scheduler_submit(self._core, now_us, submission)
+        if status == lib.TS_ERR_NEVER_FITS:
+            raise NeverFits(last_error(), param="messages")
+        if status == lib.TS_ERR_DUPLICATE:
+            raise DuplicateRequest(last_error())
+        return check(status) == 1
+
+    def cancel(self, now_us: int, request: int) -> bool:
+        """End `request` now and return whether it was live; an unknown id leaves a tombstone."""
+        return check(lib.ts_scheduler_cancel(self._core, now_us, request)) == 1
+
+    def dropped(self, request: int, now_us: int = 0) -> None:
+        """Forget the tombstone of `request`: it will never be submitted."""
+        check(lib.ts_scheduler_dropped(self._core, now_us, request))
+
+    def verdict(self, now_us: int, request: int, tokens_kept: int) -> bool:
+        """End `request` after `tokens_kept` output tokens; return whether it was live.
+
+        Pages of generated tokens that are in the index stay: the tokens were drawn, kept or not.
+        """
+        return check(lib.ts_scheduler_verdict(self._core, now_us, request, tokens_kept)) == 1
+
+    def plan(self, now_us: int) -> Plan | None:
+        """Plan a step; None when there is nothing to do or enough steps are in flight."""
+        if check(lib.ts_scheduler_plan(self._core, now_us, self._buffers.plan)) == 0:
+            return None
+        return self._buffers.read()
+
+    def result(self, now_us: int, step: int, step_us: int, counts: bytes, ids: bytes) -> list[Outcome]:
+        """Take the ids of the oldest step in flight: `counts` per sampled row, then all ids.
+
+        Returns an outcome for each sampled row whose request is live, in row order.
+        """
+        count_ints, id_ints = ffi.from_buffer(counts), ffi.from_buffer(ids)
+        live = check(
+            lib.ts_scheduler_result(
+                self._core,
+                now_us,
+                step,
+                step_us,
+                ffi.cast("int32_t *", count_ints),
+                len(counts) // INT_BYTES,
+                ffi.cast("int32_t *", id_ints),
+                len(ids) // INT_BYTES,
+                self._outcomes,
+                len(self._outcomes),
+            )
+        )
+        return [_outcome(self._outcomes[i], ids) for i in range(live)]
+
+    def step_failed(self, now_us: int, step: int) -> list[int]:
+        """End the live requests that the oldest step in flight names, and return them."""
+        ended = check(lib.ts_scheduler_step_failed(self._core, now_us, step, self._ended, len(self._ended)))
+        return [self._ended[i] for i in range(ended)]
+
+    def executor_lost(self, now_us: int) -> None:
+        """Forget device pages and steps in flight; everything that ran is computed again."""
+        check(lib.ts_scheduler_executor_lost(self._core, now_us))
+
+    def flush(self, now_us: int = 0) -> int:
+        """Forget every cached prefix and return the pages freed; what runs keeps its own."""
+        return check(lib.ts_scheduler_flush(self._core, now_us))
+
+    def cached_tokens(self, request: int) -> int:
+        """Return the prompt tokens found in the cache when `request` was first admitted.
+
+        Known from its first plan until the result after the one that ended it.
+        """
+        return check(lib.ts_scheduler_cached_tokens(self._core, request))
+
+    def state(self, request: int) -> str:
+        """Return the name of the state of `request`."""
+        return _text(lib.ts_state_name(check(lib.ts_scheduler_state(self._core, request))))
+
+    def stats(self) -> Stats:
+        """Return the counters and page classes of this moment."""
+        found = ffi.new("ts_scheduler_stats_t *")
+        check(lib.ts_scheduler_stats(self._core, found))
+        return Stats(*(_total(getattr(found, name)) for name in Stats._fields))
+
+    def check(self) -> None:
+        """Audit everything; raise `EngineError` naming the broken invariant."""
+        check(lib.ts_scheduler_check(self._core))
+
+    def close(self) -> None:
+        """Free the core; the object is of no use afterwards."""
+        ffi.release(self._core)
+
+
+class _PlanBuffers:
+    """The buffers that one plan is written into, as large as any plan can be."""
+
+    def __init__(self, core: CData) -> None:
+        plan = ffi.new("ts_plan *")
+        check(lib.ts_scheduler_plan_limits(core, plan))
+        # malloc without clearing: the page buffer is large and hardly ever used to its end.
+        new = ffi.new_allocator(should_clear_after_alloc=False)
+        self._openings = new("ts_opening[]", plan.openings_max)
+        self._rows = new("int32_t[]", plan.rows_max * ROW_INTS)
+        self._ids = new("int32_t[]", plan.ids_max)
+        self._pages = new("int32_t[]", plan.pages_max * PAGE_INTS)
+        plan.openings, plan.rows = self._openings, self._rows
+        plan.ids, plan.pages = self._ids, self._pages
+        self.plan = plan
+
+    def read(self) -> Plan:
+        """Return what the core has written."""
+        plan = self.plan
+        openings = self._openings
+        return Plan(
+            plan.step,
+            [Opening(openings[i].slot, openings[i].request) for i in range(plan.openings_len)],
+            _bytes(self._rows, plan.rows_len * ROW_INTS),
+            _bytes(self._ids, plan.ids_len),
+            _bytes(self._pages, plan.pages_len * PAGE_INTS),
+            plan.sample_rows,
+        )
+
+
+def transitions() -> dict[str, dict[str, str | None]]:
+    """Return the state machine: `[state][event]` is the next state, None if illegal."""
+    states = [_text(lib.ts_state_name(i)) for i in range(lib.ts_state_count())]
+    events = [_text(lib.ts_event_name(i)) for i in range(lib.ts_event_count())]
+    return {
+        state: {
+            event: states[target] if (target := lib.ts_state_next(i, j)) >= 0 else None
+            for j, event in enumerate(events)
+        }
+        for i, state in enumerate(states)
+    }
+
+
+def _native_config(config: CoreConfig) -> CData:
+    groups = len(config.pages_total)
+    if len(config.windows) != groups or not 1 <= groups <= GROUPS_MAX:
+        raise EngineError(
+            f"{groups} page totals and {len(config.windows)} windows were given; "
+            f"one of each per cache group is needed, for 1 to {GROUPS_MAX} groups"
+        )
+    native = ffi.new("ts_scheduler_config *")
+    for name in CoreConfig.__struct_fields__:
+        if name not in ("pages_total", "windows"):
+            setattr(native, name, int(getattr(config, name)))
+    native.groups = groups
+    for group in range(groups):
+        native.pages_total[group] = config.pages_total[group]
+        native.windows[group] = config.windows[group]
+    return native
+
+
+def _outcome(native: CData, ids: bytes) -> Outcome:
+    begin = native.offset * INT_BYTES
+    end = begin + native.count * INT_BYTES
+    return Outcome(native.request, native.first, bytes(ids[begin:end]), FINISH[native.finish])
+
+
+def _bytes(ints: CData, count: int) -> bytes:
+    return bytes(ffi.buffer(ints, count * INT_BYTES))
+
+
+def _text(native: CData) -> str:
+    text = ffi.string(native)
+    return text.decode() if isinstance(text, bytes) else text
+
+
+def _total(value: CData | int) -> int:
+    return value if isinstance(value, int) else sum(value)

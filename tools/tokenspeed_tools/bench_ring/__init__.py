@@ -1,0 +1,1 @@
+"""The ring against ZeroMQ: `python -m tokenspeed_tools.bench_ring`."""
