@@ -37,7 +37,7 @@ from tokenspeed.actors.control import (
 from tokenspeed.actors.edges import adopt_ends
 from tokenspeed.actors.mailbox import BACKLOG_BYTES_MAX, Mailbox, MailboxForm
 from tokenspeed.actors.outbox import Outbox
-from tokenspeed.errors import ErrorInfo, TokenSpeedError
+from tokenspeed.errors import EngineError, ErrorInfo, TokenSpeedError
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe, set_up_logging
 from tokenspeed.observe.page import StatusLine, StatusPage, now_us
@@ -77,7 +77,7 @@ class Actor:
 
     def receive(self, sender: str, message: Message) -> None:
         """Handle one message. Views in it are valid during this call only."""
-        raise NotImplementedError(f"{type(self).__name__} got {type(message).__name__} from {sender}")
+        raise EngineError(f"{type(self).__name__} takes no messages; {sender} sent {type(message).__name__}.")
 
     def drained(self) -> None:
         """Act on the batch: all messages that were there in one loop turn have been handled."""
