@@ -138,6 +138,7 @@ ready-runtime ready-dev: ready-%:
 	@$(MAKE) -s $(READY)/tools
 	@$(MAKE) -s -j$(JOBS) $(NATIVE) $(READY)/$* $(READY)/bytecode
 ready-model: $(READY)/model
+	@:
 
 # Says what is about to be downloaded, before anything is.
 .PHONY: announce-runtime announce-dev
