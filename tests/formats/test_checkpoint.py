@@ -94,11 +94,11 @@ def test_gguf(tmp_path: Path) -> None:
 GGUF_REFUSED = {
     "architecture": ({"architecture": "mamba"}, "architecture mamba; supported here: llama"),
     "part": ({"split.count": 3}, "one of 3 parts; join them: `llama-gguf-split --merge"),
-    "adapter": ({"general.type": "adapter"}, "no model but a adapter"),
+    "adapter": ({"general.type": "adapter"}, "is of type adapter; give the model"),
     "type": ({"kind": 12}, "stores w as Q4_K; F32, F16, BF16, Q8_0, Q4_0, Q4_1 can be read"),
     "no layers": ({"block_count": 0}, "layers is 0; it must be at least 1"),
     "no heads": ({"head_count": 0}, "heads is 0"),
-    "text for a number": ({"block_count": "two"}, "block_count is a str; a int is needed"),
+    "text for a number": ({"block_count": "two"}, "block_count is of type str; int is needed"),
 }
 
 

@@ -89,9 +89,9 @@ def test_reads_the_demo_quickly() -> None:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     call()
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def test_type_table_agrees_with_the_reference() -> None:

@@ -119,7 +119,7 @@ def _refuse_gguf(file: GgufFile) -> None:
         )
     kind = file.get("general.type", str) or "model"
     if kind != "model":
-        raise StartError(f"{file.path} holds no model but a {kind}; give the model's .gguf file.")
+        raise StartError(f"{file.path} is of type {kind}; give the model's .gguf file.")
 
 
 def _origin(file: GgufFile) -> str:
