@@ -71,20 +71,6 @@ def test_defaults_of_fields_that_may_be_absent(tmp_path: Path) -> None:
     assert (found.kv_heads, found.head_dim) == (4, 8)
 
 
-@pytest.mark.parametrize(
-    ("scaling", "expected"),
-    [
-        (None, 128),
-        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 16}, 128),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, 256),
-        ({"type": "yarn", "factor": 2.0}, 256),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}, 128),
-    ],
-)
-def test_longest_context(tmp_path: Path, scaling: object, expected: int) -> None:
-    assert describe(folder(tmp_path, rope_scaling=scaling)).max_position == expected
-
-
 def test_gguf(tmp_path: Path) -> None:
     found = describe(gguf(tmp_path, string_key("general.source.url", "https://example.org/m")))
     assert (found.title, found.license, found.origin) == ("Tiny", "apache-2.0", "https://example.org/m")

@@ -43,7 +43,7 @@ def demo() -> Path:
 
 
 @needs_demo
-@pytest.mark.prove
+@pytest.mark.prove(shows="the GGUF reader agrees with the reference reader on the demo model", limit_s=120)
 def test_agrees_with_the_reference_reader_on_the_demo() -> None:
     agrees_with_the_reference_reader(demo())
 
