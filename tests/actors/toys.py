@@ -71,6 +71,7 @@ class Toy(Actor):
     """Passes items on, obeys orders, and reports to the home what happens to its peers."""
 
     name: ClassVar[str] = "toy"
+    in_place: ClassVar[bool] = True
     receives: ClassVar[Mapping[str, object]] = dict.fromkeys(("home", "a", "b", "c"), ToyMessage)
 
     def __init__(self, config: ToyConfig, outbox: Outbox, phase: Announce) -> None:

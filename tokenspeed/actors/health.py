@@ -16,7 +16,7 @@ from tokenspeed.observe.page import StatusLine, Word
 
 RESTARTS_PER_MINUTE_MAX = 6
 BACKOFF_FIRST_S = 0.1
-BACKOFF_MAX_S = 2.0
+BACKOFF_MAX_S = 1.0
 WINDOW_S = 60.0
 
 

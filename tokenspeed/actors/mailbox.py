@@ -54,12 +54,13 @@ class RecordError(EngineError):
 class MailboxForm(msgspec.Struct, frozen=True):
     """How a mailbox treats records.
 
-    Nothing is read while a receiver's backlog is above `backlog_bytes_max`. With `views`, bytes in a
-    message are views that end with its handler, else copies. `poison` finds views kept too long.
+    Nothing is read while a receiver's backlog is above `backlog_bytes_max`. With `in_place`, bytes in
+    a message are views that end with its handler, else copies. `poison` overwrites records once they
+    are released, so that a view kept too long shows at once.
     """
 
     backlog_bytes_max: int | None
-    views: bool
+    in_place: bool
     poison: bool = False
 
 
@@ -176,7 +177,7 @@ class Mailbox:
         self._disconnect(grant.peer)
         reader = RingReader(files, grant.reader, poison=self._form.poison)
         kind = cast("type[Message]", self._receives[grant.peer])
-        inbox = Inbox(grant.peer, reader, Decoder(kind, views=self._form.views))
+        inbox = Inbox(grant.peer, reader, Decoder(kind, views=self._form.in_place))
         self._inboxes[grant.peer] = inbox
         self._loop.add_reader(inbox.reader.data_fd, self._woken, inbox)
         self.wake()

@@ -37,7 +37,7 @@ from tokenspeed.actors.control import (
 from tokenspeed.actors.edges import adopt_ends
 from tokenspeed.actors.mailbox import BACKLOG_BYTES_MAX, Mailbox, MailboxForm
 from tokenspeed.actors.outbox import Outbox
-from tokenspeed.errors import EngineError, ErrorInfo, TokenSpeedError
+from tokenspeed.errors import ErrorInfo, TokenSpeedError
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe, set_up_logging
 from tokenspeed.observe.page import StatusLine, StatusPage, now_us
@@ -54,11 +54,14 @@ Announce = Callable[[str, float], None]
 class Actor:
     """Base of every actor: one asyncio process each.
 
-    `receives` gives, for each sender, the type (or union) of its messages.
+    `receives` gives, for each sender, the type (or union) of its messages. With `in_place`, bytes in
+    a message are memoryviews of the ring, which show other bytes once `receive` has returned; for an
+    actor that keeps no message and hands none to a thread. Otherwise they are copies.
     """
 
     name: ClassVar[str]
     receives: ClassVar[Mapping[str, object]]
+    in_place: ClassVar[bool] = False
 
     def __init__(self, config: Any, outbox: Outbox, phase: Announce) -> None:
         """Keep the parts; load nothing yet.
@@ -76,8 +79,8 @@ class Actor:
         """
 
     def receive(self, sender: str, message: Message) -> None:
-        """Handle one message. Views in it are valid during this call only."""
-        raise EngineError(f"{type(self).__name__} takes no messages; {sender} sent {type(message).__name__}.")
+        """Handle one message."""
+        raise TypeError(f"{type(self).__name__} handles no messages; got {type(message).__name__} from {sender}")
 
     def drained(self) -> None:
         """Act on the batch: all messages that were there in one loop turn have been handled."""
@@ -144,7 +147,7 @@ class Runtime:
 
     async def _start(self, descriptors: list[int]) -> None:
         actor_type: type[Actor] = load(self._launch.factory)
-        form = MailboxForm(BACKLOG_BYTES_MAX, views=True, poison=log.isEnabledFor(logging.DEBUG))
+        form = MailboxForm(BACKLOG_BYTES_MAX, in_place=actor_type.in_place, poison=log.isEnabledFor(logging.DEBUG))
         self._mailbox = Mailbox(actor_type.receives, self._line, self.crash, form)
         self._install(self._launch.grants, descriptors)
         self._actor = actor_type(self._config(), self._mailbox.outbox, Announcer(self._channel, self._line))

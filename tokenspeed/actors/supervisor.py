@@ -47,7 +47,7 @@ WATCHES_PER_STALL = 4
 OWN_PAUSE_S = 1.0  # a watch that comes this late says that we were stopped ourselves
 KILL_LIMIT_S = 10.0
 
-HOME_FORM = MailboxForm(backlog_bytes_max=None, views=False)  # it always reads, and keeps what it gets
+HOME_FORM = MailboxForm(backlog_bytes_max=None, in_place=False)  # it always reads
 NOT_ITS_WORDS = "actor_"  # codes of reasons that the actor's author did not foresee
 
 log = logging.getLogger(__name__)
