@@ -20,7 +20,26 @@ except ImportError as error:
         " in a source tree, or reinstall the package"
     ) from error
 
-__all__ = ["ABI_VERSION", "NativeError", "check", "ffi", "lib", "raise_status"]
+
+__all__ = [
+    "ABI_VERSION",
+    "ArgumentError",
+    "CapacityError",
+    "CorruptMemoryError",
+    "DuplicateIdError",
+    "HandleClosedError",
+    "IllegalEventError",
+    "InvariantError",
+    "NativeError",
+    "NeverFitsError",
+    "OutOfMemoryError",
+    "UnknownIdError",
+    "check",
+    "check_version",
+    "ffi",
+    "lib",
+    "raise_status",
+]
 
 ABI_VERSION = 1
 
@@ -31,57 +50,57 @@ class NativeError(EngineError):
     code = "native_error"
 
 
-class BadArgument(NativeError):
+class ArgumentError(NativeError):
     """An argument is out of its range."""
 
 
-class IllegalEvent(NativeError):
+class IllegalEventError(NativeError):
     """The call is not allowed in this state; nothing has changed."""
 
 
-class UnknownId(NativeError):
+class UnknownIdError(NativeError):
     """There is no such request, step or ticket."""
 
 
-class DuplicateId(NativeError):
+class DuplicateIdError(NativeError):
     """That id is in use."""
 
 
-class NeverFits(NativeError):
+class NeverFitsError(NativeError):
     """No amount of waiting makes room for this."""
 
 
-class OutOfCapacity(NativeError):
+class CapacityError(NativeError):
     """A buffer of the caller is too small, or a ring is full."""
 
 
-class CorruptMemory(NativeError):
+class CorruptMemoryError(NativeError):
     """Shared memory does not hold what it must."""
 
 
-class HandleClosed(NativeError):
-    """This end was closed."""
+class HandleClosedError(NativeError):
+    """The end that was called is closed."""
 
 
-class InvariantBroken(NativeError):
+class InvariantError(NativeError):
     """An audit failed: a bug in the native library."""
 
 
-class OutOfMemory(NativeError):
+class OutOfMemoryError(NativeError):
     """The allocator refused."""
 
 
 _KINDS: dict[int, type[NativeError]] = {
-    lib.TS_ERR_ARGUMENT: BadArgument,
-    lib.TS_ERR_ILLEGAL: IllegalEvent,
-    lib.TS_ERR_UNKNOWN: UnknownId,
-    lib.TS_ERR_DUPLICATE: DuplicateId,
-    lib.TS_ERR_NEVER_FITS: NeverFits,
-    lib.TS_ERR_CAPACITY: OutOfCapacity,
-    lib.TS_ERR_CORRUPT: CorruptMemory,
-    lib.TS_ERR_CLOSED: HandleClosed,
-    lib.TS_ERR_INVARIANT: InvariantBroken,
-    lib.TS_ERR_MEMORY: OutOfMemory,
+    lib.TS_ERR_ARGUMENT: ArgumentError,
+    lib.TS_ERR_ILLEGAL: IllegalEventError,
+    lib.TS_ERR_UNKNOWN: UnknownIdError,
+    lib.TS_ERR_DUPLICATE: DuplicateIdError,
+    lib.TS_ERR_NEVER_FITS: NeverFitsError,
+    lib.TS_ERR_CAPACITY: CapacityError,
+    lib.TS_ERR_CORRUPT: CorruptMemoryError,
+    lib.TS_ERR_CLOSED: HandleClosedError,
+    lib.TS_ERR_INVARIANT: InvariantError,
+    lib.TS_ERR_MEMORY: OutOfMemoryError,
 }
 
 

@@ -88,10 +88,12 @@ class Stream:
     async def _act(self, step: Step) -> None:
         """Do `step`, or raise what ended the stream meanwhile."""
         work = asyncio.ensure_future(act(step))
-        await asyncio.wait((work, self._ended), return_when=asyncio.FIRST_COMPLETED)
-        if self._ended.done():
+        try:
+            await asyncio.wait((work, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                self._ended.result()
+        finally:
             work.cancel()
-            self._ended.result()
         try:
             work.result()
         except Exception:

@@ -21,6 +21,7 @@ from types import TracebackType
 from tokenspeed.client import Client
 from tokenspeed.errors import StartError, TokenSpeedError
 
+COMMAND = (sys.executable, "-m", "tokenspeed.cli")
 LOOK_S = 0.05
 STOP_S_MAX = 10.0
 
@@ -28,11 +29,11 @@ STOP_S_MAX = 10.0
 class PrivateServer:
     """Starts `tokenspeed serve MODEL` without HTTP; entering it waits until it is ready."""
 
-    def __init__(self, model: str | None, command: tuple[str, ...] = (sys.executable, "-m", "tokenspeed.cli")) -> None:
+    def __init__(self, model: str | None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="tokenspeed-"))
         self.path = self._folder / "api.sock"
         options = ["--no-http", "--quiet", "--stop-with-stdin", "--log-level", "warning", "--socket", str(self.path)]
-        self._command = [*command, "serve", *options, *([model] if model is not None else [])]
+        self._command = [*COMMAND, "serve", *options, *([model] if model is not None else [])]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Path:

@@ -12,6 +12,7 @@ sent (of a subclass made here, whose `bytes` fields are views).
 from __future__ import annotations
 
 import functools
+import operator
 import types
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -69,7 +70,9 @@ def view_type(kind: Any) -> Any:
     viewed = tuple(view_type(argument) for argument in arguments)
     if viewed == arguments:
         return kind
-    return Union[viewed] if origin in (Union, types.UnionType) else origin[viewed]
+    if origin in (Union, types.UnionType):
+        return functools.reduce(operator.or_, viewed)
+    return origin[viewed]
 
 
 @functools.cache
@@ -94,4 +97,6 @@ def _view_struct(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 def _field(field: msgspec.structs.FieldInfo, kind: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
     if field.required:
         return (field.name, kind)
-    return (field.name, kind, msgspec.field(default=field.default, default_factory=field.default_factory))
+    if field.default is not msgspec.NODEFAULT:
+        return (field.name, kind, field.default)
+    return (field.name, kind, msgspec.field(default_factory=field.default_factory))

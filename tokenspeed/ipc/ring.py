@@ -26,6 +26,7 @@ class RingFiles:
     """What a ring consists of, to be handed to the processes at its ends.
 
     `data_fds` holds one eventfd per reader, `capacity` is in bytes, `epoch` the life of the edge.
+    The ends open what they need anew: once they are, the files may be closed.
     """
 
     segment_fd: int
@@ -33,28 +34,25 @@ class RingFiles:
     space_fd: int
     capacity: int
     epoch: int
-    _open: list[int] = field(init=False, repr=False, default_factory=list)
+    _owned: list[int] = field(repr=False, default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._open.extend(self.fds())
+    @classmethod
+    def from_fds(cls, fds: Sequence[int], capacity: int, epoch: int) -> RingFiles:
+        """Return the files of a ring from the descriptors of `fds()`, which stay the caller's."""
+        segment_fd, space_fd, *data_fds = fds
+        return cls(segment_fd, tuple(data_fds), space_fd, capacity, epoch)
 
     def fds(self) -> list[int]:
         """Return all descriptors in the order that `from_fds` takes."""
         return [self.segment_fd, self.space_fd, *self.data_fds]
 
-    @classmethod
-    def from_fds(cls, fds: Sequence[int], capacity: int, epoch: int) -> RingFiles:
-        """Return the files of a ring from the descriptors of `fds()`, which it then owns."""
-        segment_fd, space_fd, *data_fds = fds
-        return cls(segment_fd, tuple(data_fds), space_fd, capacity, epoch)
-
     def close(self) -> None:
-        """Close the descriptors; ends that are open live on."""
-        while self._open:
-            os.close(self._open.pop())
+        """Close the descriptors if they were made by `create_ring`; ends that are open live on."""
+        while self._owned:
+            os.close(self._owned.pop())
 
     def __del__(self) -> None:
-        if self._open:
+        if self._owned:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
             self.close()
 
@@ -65,17 +63,17 @@ def create_ring(capacity_bytes: int, epoch: int, readers: int = 1) -> RingFiles:
     A message above half the capacity travels in parts. Raises `StartError` when there is no memory.
     """
     capacity = 1 << (max(capacity_bytes, lib.TS_RING_CAPACITY_MIN) - 1).bit_length()
-    segment_fd = create_segment(check(lib.ts_ring_segment_bytes(capacity)))
-    opened = [segment_fd]
+    fds = [create_segment(check(lib.ts_ring_segment_bytes(capacity)))]
     try:
-        check(lib.ts_ring_format(segment_fd, capacity, epoch, readers))
-        for _ in range(1 + readers):
-            opened.append(create_wakeup())  # noqa: PERF401: what was opened is closed on failure
+        check(lib.ts_ring_format(fds[0], capacity, epoch, readers))
+        # One by one: what is open already is closed on failure.
+        while len(fds) < 2 + readers:
+            fds.append(create_wakeup())
     except BaseException:
-        for fd in opened:
+        for fd in fds:
             os.close(fd)
         raise
-    return RingFiles.from_fds(opened, capacity, epoch)
+    return RingFiles(fds[0], tuple(fds[2:]), fds[1], capacity, epoch, fds)
 
 
 class RingWriter:

@@ -10,6 +10,7 @@ Invariant: no name of ours outlives the call that made it, unless the process di
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import itertools
@@ -74,10 +75,8 @@ def _create_named(size_bytes: int, prefix: str) -> int:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from error
     except posix_ipc.PermissionsError as error:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name) from error
-    try:
+    with contextlib.suppress(posix_ipc.ExistentialError):  # swept by someone who cannot see that we live
         posix_ipc.unlink_shared_memory(name)
-    except posix_ipc.ExistentialError:
-        pass  # swept by someone who cannot see that we live
     return _filled(memory.fd, size_bytes)
 
 

@@ -12,7 +12,7 @@ std::string who(const Request &request) { return "request " + std::to_string(req
 
 // What the owners of residencies say about each page and slot, to be compared with the ledgers.
 struct Recount {
-  explicit Recount(const Config &config) : config(config), slots(static_cast<size_t>(config.slots) + 1) {
+  explicit Recount(const Config &made_of) : config(made_of), slots(static_cast<size_t>(config.slots) + 1) {
     for (int32_t g = 0; g < config.groups; ++g) {
       own[static_cast<size_t>(g)].resize(static_cast<size_t>(config.pages_total[g]));
     }
@@ -34,12 +34,6 @@ struct Recount {
         }
         if (at(own, g)[static_cast<size_t>(page)] != PageClass::kFree) return where + " has two owners";
         at(own, g)[static_cast<size_t>(page)] = expected;
-      }
-      if (!is_full(config, g)) continue;
-      // A page of its own beside a node: the node's copy is leased all the same.
-      for (int32_t i = 0; i < length(residency.path()); ++i) {
-        Node *node = at(residency.path(), i);
-        if (at(node->copies, g).page != at(table.pages, i)) ++copy_leases[{node, g}];
       }
     }
     return {};

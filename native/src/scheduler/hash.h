@@ -1,12 +1,14 @@
 // The chained 128-bit hash that names a page of a prefix.
 //
 // A page's hash covers its tokens and its parent's hash; the first page's parent is the namespace.
-// Equal hashes are a hint: the index compares tokens. TS_WEAK_HASH leaves two bits, so that tests
-// meet collisions all the time.
+// Equal hashes are a hint: the index compares tokens. The fuzzer's build can leave two bits of it, so
+// that it meets collisions all the time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "scheduler/plant.h"
 
 namespace ts {
 
@@ -40,11 +42,7 @@ inline Hash hash_page(const Hash &parent, const int32_t *tokens, int32_t count) 
     low = detail::fold(low ^ word, kSecond ^ high);
     high = detail::fold(high + word, kFirst) ^ low;
   }
-#ifdef TS_WEAK_HASH
-  return {low & 3, 0};
-#else
-  return {low, high};
-#endif
+  return weak_hash ? Hash{low & 3, 0} : Hash{low, high};
 }
 
 }  // namespace ts

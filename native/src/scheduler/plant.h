@@ -1,13 +1,10 @@
 // Bugs planted on purpose, one per class of bug, to prove that the fuzzer sees each.
 //
-// A build with -DTS_PLANT=<number> contains exactly that bug; every other build contains none.
+// Only a build with TS_FUZZ can plant one (or weaken the hash), chosen at run time; in every other
+// build `planted` is the constant false and nothing of this is left.
 #pragma once
 
 namespace ts {
-
-#ifndef TS_PLANT
-#define TS_PLANT 0
-#endif
 
 enum class Bug {
   kNone,
@@ -35,6 +32,13 @@ enum class Bug {
   kEnd,
 };
 
-constexpr bool planted(Bug bug) { return static_cast<int>(bug) == TS_PLANT; }
+#ifdef TS_FUZZ
+inline Bug planted_bug = Bug::kNone;
+inline bool weak_hash = false;
+inline bool planted(Bug bug) { return bug == planted_bug; }
+#else
+inline constexpr bool weak_hash = false;
+constexpr bool planted(Bug) { return false; }
+#endif
 
 }  // namespace ts

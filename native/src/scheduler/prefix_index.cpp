@@ -56,14 +56,20 @@ Node *PrefixIndex::publish(Node *parent, Sequence &sequence, int32_t index,
     node->same_hash = bucket;
     bucket = node;
   }
+  ++node->leases;
   for (int32_t g = 0; g < config_.groups; ++g) {
     Copy &copy = at(node->copies, g);
-    if (copy.page != 0 || at(pages, g) == 0) continue;
-    copy.page = at(pages, g);
-    at(ledgers_, g).move(copy.page, PageClass::kOwned, PageClass::kCachedLeased);
-    copy.leases = is_full(config_, g) ? 0 : 1;
+    const int32_t page = at(pages, g);
+    if (page == 0) continue;
+    if (copy.page == 0) {
+      copy.page = page;
+      copy.leases = 1;
+      at(ledgers_, g).move(page, PageClass::kOwned, PageClass::kCachedLeased);
+    } else if (is_full(config_, g)) {
+      node->duplicates.push_back({g, page});
+      if (copy.leases == 0) promote(node, g);
+    }
   }
-  lease(node);
   return node;
 }
 
@@ -74,10 +80,15 @@ void PrefixIndex::lease(Node *node) {
   }
 }
 
-void PrefixIndex::release(Node *node) {
+void PrefixIndex::release(Node *node, const PerGroup<int32_t> &pages) {
   --node->leases;
   for (int32_t g = 0; g < config_.groups; ++g) {
-    if (is_full(config_, g)) release_copy(node, g);
+    if (!is_full(config_, g)) continue;
+    if (at(pages, g) == at(node->copies, g).page) {
+      release_copy(node, g);
+    } else {
+      drop_duplicate(node, {g, at(pages, g)});
+    }
   }
   erase_if_bare(node);
 }
@@ -85,14 +96,13 @@ void PrefixIndex::release(Node *node) {
 void PrefixIndex::lease_copy(Node *node, int32_t group) {
   Copy &copy = at(node->copies, group);
   if (copy.leases++ > 0) return;
-  if (at(ledgers_, group).class_of(copy.page) != PageClass::kCachedIdle) return;  // just published
   at(ledgers_, group).move(copy.page, PageClass::kCachedIdle, PageClass::kCachedLeased);
   if (!planted(Bug::kLeasedPageEvictable)) unlink(node, group);
 }
 
 void PrefixIndex::release_copy(Node *node, int32_t group) {
   Copy &copy = at(node->copies, group);
-  if (--copy.leases > 0) return;
+  if (--copy.leases > 0 || promote(node, group)) return;
   if (node->indexed) {
     at(ledgers_, group).move(copy.page, PageClass::kCachedLeased, PageClass::kCachedIdle);
     link(node, group);
@@ -184,6 +194,33 @@ void PrefixIndex::drop_copy(Node *node, int32_t group) {
   copy.page = 0;
 }
 
+void PrefixIndex::drop_duplicate(Node *node, Duplicate dropped) {
+  const auto found = std::find_if(node->duplicates.begin(), node->duplicates.end(), [&](const Duplicate &duplicate) {
+    return duplicate.group == dropped.group && duplicate.page == dropped.page;
+  });
+  if (found != node->duplicates.end()) node->duplicates.erase(found);
+  Ledger &ledger = at(ledgers_, dropped.group);
+  ledger.move(dropped.page, ledger.class_of(dropped.page), PageClass::kFree);
+}
+
+// Lets a duplicate take the place of a copy that nobody leases; false if there is none.
+bool PrefixIndex::promote(Node *node, int32_t group) {
+  const auto found = std::find_if(node->duplicates.begin(), node->duplicates.end(),
+                                  [&](const Duplicate &duplicate) { return duplicate.group == group; });
+  if (found == node->duplicates.end()) return false;
+  Ledger &ledger = at(ledgers_, group);
+  Copy &copy = at(node->copies, group);
+  const PageClass before = ledger.class_of(copy.page);
+  if (before == PageClass::kCachedIdle) unlink(node, group);
+  ledger.move(copy.page, before, PageClass::kFree);
+  copy.page = found->page;
+  copy.leases = 1;
+  // Owned, or a zombie whose last step is still in flight: whole pages are not written any more.
+  ledger.move(copy.page, ledger.class_of(copy.page), PageClass::kCachedLeased);
+  node->duplicates.erase(found);
+  return true;
+}
+
 void PrefixIndex::link(Node *node, int32_t group) {
   List &list = at(idle_, group);
   Copy &copy = at(node->copies, group);
@@ -238,9 +275,12 @@ std::string PrefixIndex::audit_node(const Node &node) const {
     const PageClass expected = copy.leases > 0 ? PageClass::kCachedLeased : PageClass::kCachedIdle;
     const PageClass seen = at(ledgers_, g).class_of(copy.page);
     if (seen != expected) return where + " is " + name(seen) + ", its leases say " + name(expected);
-    if (is_full(config_, g) && copy.leases != node.leases) {
-      return where + ": copy and node differ in leases";
+    const auto duplicates = std::count_if(node.duplicates.begin(), node.duplicates.end(),
+                                          [g](const Duplicate &duplicate) { return duplicate.group == g; });
+    if (is_full(config_, g) && copy.leases + duplicates != node.leases) {
+      return where + ": copy, duplicates and node differ in leases";
     }
+    if (copy.leases == 0 && duplicates > 0) return where + ": a duplicate waits for no one";
     if (!node.indexed && copy.leases == 0) return where + ": hidden, idle and not freed";
   }
   return {};

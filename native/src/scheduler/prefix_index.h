@@ -6,6 +6,10 @@
 //
 // Who leases a node leases all its ancestors, and leases are dropped deepest first. So a plain list
 // by time of release is leaf-first LRU: the head of a full group's list never has children.
+//
+// Two requests may compute the same page. The second one leases the node with a page of its own, a
+// duplicate; when nobody leases the node's copy any more, a duplicate takes its place, so that no
+// one pins two pages for one.
 // Invariant: a copy is in its group's list exactly when it is idle, and idle copies can be evicted.
 #pragma once
 
@@ -32,6 +36,11 @@ struct Copy {
   Node *newer = nullptr;
 };
 
+struct Duplicate {
+  int32_t group;
+  int32_t page;
+};
+
 struct Node {
   Node *parent = nullptr;
   Node *same_hash = nullptr;
@@ -41,6 +50,7 @@ struct Node {
   int32_t leases = 0;
   bool indexed = false;  // false after a flush: no one can find it any more
   PerGroup<Copy> copies{};
+  std::vector<Duplicate> duplicates;  // in full groups
   std::vector<int32_t> tokens;
 };
 
@@ -53,14 +63,15 @@ class PrefixIndex {
   // Returns the node of page `index` below `parent`, or null.
   Node *find(const Node *parent, Sequence &sequence, int32_t index) const;
 
-  // Enters page `index` of `sequence` below `parent` (leased by the caller), leased once. `pages`
-  // (0: none) become the node's copies where it has none; a page that is already there otherwise
-  // stays the caller's.
+  // Enters page `index` of `sequence` below `parent` (leased by the caller), leased once more. The
+  // caller's `pages` (0: none) become the node's copies where it has none; otherwise they stay the
+  // caller's, as duplicates in full groups.
   Node *publish(Node *parent, Sequence &sequence, int32_t index, const PerGroup<int32_t> &pages);
 
   // A lease on a node covers its copies in full groups; windowed copies are leased one by one.
+  // `pages` are those that the lessee uses in full groups.
   void lease(Node *node);
-  void release(Node *node);
+  void release(Node *node, const PerGroup<int32_t> &pages);
   void lease_copy(Node *node, int32_t group);
   void release_copy(Node *node, int32_t group);
 
@@ -79,6 +90,8 @@ class PrefixIndex {
   void erase_if_bare(Node *node);
   void erase(Node *node);
   void drop_copy(Node *node, int32_t group);
+  void drop_duplicate(Node *node, Duplicate dropped);
+  bool promote(Node *node, int32_t group);
   void link(Node *node, int32_t group);
   void unlink(Node *node, int32_t group);
   std::string audit_list(int32_t group) const;

@@ -123,11 +123,12 @@ bool Residency::cached(int32_t group, int32_t index) const {
 }
 
 void Residency::release_page(int32_t group, int32_t index) {
+  if (index < length(path_) && is_full(memory_->config(), group)) return;  // goes with its node
   if (!cached(group, index)) {
     const int32_t page = at(table(group).pages, index);
     memory_->pages(group).move(page, own_, PageClass::kFree);
     if (planted(Bug::kPageFreedTwice)) memory_->pages(group).move(page, own_, PageClass::kFree);
-  } else if (!is_full(memory_->config(), group)) {
+  } else {
     memory_->index().release_copy(at(path_, index), group);
   }
 }
@@ -139,7 +140,13 @@ void Residency::release() {
     for (int32_t i = length(table(g).pages) - 1; i >= table(g).first; --i) release_page(g, i);
   }
   if (planted(Bug::kLeaseLeaked) && path_.size() > 2) path_.pop_back();
-  for (; !path_.empty(); path_.pop_back()) memory_->index().release(path_.back());
+  for (; !path_.empty(); path_.pop_back()) {
+    PerGroup<int32_t> pages{};
+    for (int32_t g = 0; g < memory_->config().groups; ++g) {
+      at(pages, g) = at(table(g).pages, length(path_) - 1);
+    }
+    memory_->index().release(path_.back(), pages);
+  }
   if (!planted(Bug::kSlotLeaked)) memory_->slots().move(slot_, own_, PageClass::kFree);
   memory_ = nullptr;
 }

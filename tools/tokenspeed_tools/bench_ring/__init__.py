@@ -1,1 +1,5 @@
-"""The ring against ZeroMQ: `python -m tokenspeed_tools.bench_ring`."""
+"""The rings against ZeroMQ: `make bench-ring`, `tokenspeed bench-ring`."""
+
+from tokenspeed_tools.bench_ring.command import main
+
+__all__ = ["main"]

@@ -52,9 +52,7 @@ async def lead(port: Port, job: Job) -> tuple[list[int], float]:
     return latencies, time.perf_counter() - begin
 
 
-async def _exchange(
-    port: Port, payload: bytes, touch: Touch, messages: int, test: str
-) -> list[int]:
+async def _exchange(port: Port, payload: bytes, touch: Touch, messages: int, test: str) -> list[int]:
     if test == "stream":
         for _ in range(messages):
             await port.send(payload)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-import zmq
 import zmq.asyncio
+from zmq.constants import SocketOption, SocketType
 
 from tokenspeed.ipc.ring import RingFiles, RingReader, RingWriter
 from tokenspeed.ipc.wakeup import wait_readable
@@ -76,8 +76,8 @@ class ZmqPort:
     def __init__(self, out: str, back: str, size_bytes: int) -> None:
         self._context = zmq.asyncio.Context()
         queue = max(1, IN_FLIGHT_BYTES // size_bytes // 2)
-        self._push = self._socket(zmq.PUSH, zmq.SNDHWM, queue)
-        self._pull = self._socket(zmq.PULL, zmq.RCVHWM, queue)
+        self._push = self._socket(SocketType.PUSH, SocketOption.SNDHWM, queue)
+        self._pull = self._socket(SocketType.PULL, SocketOption.RCVHWM, queue)
         # Without a copy a small message costs more, a large one less.
         self._copy = size_bytes < COPY_BYTES_MAX
         self._pull.bind(f"ipc://{back}")
@@ -88,9 +88,11 @@ class ZmqPort:
 
     async def receive(self) -> memoryview | bytes:
         if self._copy:
-            return await self._pull.recv()
+            data: bytes = await self._pull.recv()
+            return data
         frame = await self._pull.recv(copy=False)
-        return frame.buffer
+        view: memoryview = frame.buffer
+        return view
 
     def release(self) -> None:
         pass
