@@ -136,9 +136,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     there, back = (create_ring(IN_FLIGHT_BYTES, EPOCH) for _ in range(2))
     with tempfile.TemporaryDirectory(prefix="bench-ring-") as folder:
-        setup = Setup(there.fds(), back.fds(), there.capacity, folder)
-        peer = Peer(setup)
-        rounds = measure(Rig(setup), peer)
+        paths = (f"{folder}/there", f"{folder}/back")
+        peer = Peer(Setup(there.fds(), back.fds(), there.capacity, *paths))
+        rounds = measure(Rig((there, back), paths), peer)
         peer.close()
     there.close()
     back.close()
