@@ -8,6 +8,7 @@ Invariant: the peer ends when its stdin does.
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tokenspeed_tools.bench_ring.exchange import Job, follow
 from tokenspeed_tools.bench_ring.ports import Port, RingPort, ZmqPort
 
 PEER_FLAG = "--peer"
-EPOCH = 1
+EPOCH = 7
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -61,6 +62,7 @@ class Peer:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tokenspeed_tools.bench_ring", PEER_FLAG, msgspec.json.encode(setup).decode()],
             pass_fds=setup.there_fds + setup.back_fds,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
