@@ -76,6 +76,13 @@ bench-ring: ## compare the rings with ZeroMQ; the last line is JSON
 	@tools/locked $(MAKE) ready-dev
 	@$(BIN)/python -m tokenspeed_tools.bench_ring
 
+.PHONY: format
+format: ## bring all sources into form
+	@tools/locked $(MAKE) ready-dev
+	@$(BIN)/ruff check --quiet --fix $(SOURCES)
+	@$(BIN)/ruff format --quiet $(SOURCES)
+	@find native -name '*.h' -o -name '*.cpp' | xargs $(BIN)/clang-format -i
+
 .PHONY: wheel
 wheel: ## build sdist and wheel in dist/
 	@tools/doctor

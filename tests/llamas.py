@@ -44,7 +44,7 @@ LLAMA3_ROPE = {
 
 def random_llama(seed: int = 0, **changes: Any) -> Any:
     """Return a transformers model of `SIZES` with `changes`."""
-    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**{**SIZES, **changes})).eval()
@@ -135,7 +135,7 @@ class Driver:
 
     def open(self, slot: int, pages: Sequence[int] = (), **settings: Any) -> None:
         """Open `slot` with the next plan; `pages` are its first ones, as from a cached prefix."""
-        values = {"seed": 0, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+        values: dict[str, Any] = {"seed": 0, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
         values |= {"suppress_until": 0, "suppress": b"", **settings}
         self._openings.append(SlotOpening(slot=slot, request=slot, **values))
         self._covered[slot] = 0

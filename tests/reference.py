@@ -144,7 +144,7 @@ def assert_equal_tokens(
 
 def transformers_model(path: Path) -> Any:
     """Return a float32 LlamaForCausalLM with the weights of the checkpoint at `path`."""
-    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     if path.is_dir():
         return LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()

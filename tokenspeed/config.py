@@ -122,5 +122,13 @@ def runtime_dir() -> Path:
 
 
 def child_environment(search_path: Sequence[str]) -> dict[str, str]:
-    """Return this process's environment with `search_path` for a child's imports; "" stands for here."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path)}
+    """Return this process's environment with `search_path` for a child's imports; "" stands for here.
+
+    Unless the user chose otherwise, OpenMP threads sleep between two pieces of work: on a machine
+    whose cores are shared with other processes, spinning ones wait for each other's time slices.
+    """
+    return {
+        "OMP_WAIT_POLICY": "passive",
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path),
+    }

@@ -122,6 +122,13 @@ def test_a_running_server_is_found_also_by_its_model(runtime: Path) -> None:
         assert "Hello wörld\n" in done.stdout
 
 
+def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with background_door(FakeEngine) as (engine, path):
+        monkeypatch.setattr("tokenspeed.cli.chat.time.sleep", lambda _s: engine.begin())
+        assert chat.main(["--socket", str(path), "-p", "Hi"]) == 0
+    assert capsys.readouterr() == ("Hello wörld\n\n", "Waiting for the server to load its model ...\n")
+
+
 def test_without_a_server_one_is_started_and_ended(runtime: Path) -> None:
     done = run(runtime, "-p", "Hi")
     assert done.returncode == 0

@@ -71,20 +71,6 @@ def test_defaults_of_fields_that_may_be_absent(tmp_path: Path) -> None:
     assert (found.kv_heads, found.head_dim) == (4, 8)
 
 
-@pytest.mark.parametrize(
-    ("scaling", "expected"),
-    [
-        (None, 128),
-        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 16}, 128),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, 256),
-        ({"type": "yarn", "factor": 2.0}, 256),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}, 128),
-    ],
-)
-def test_longest_context(tmp_path: Path, scaling: object, expected: int) -> None:
-    assert describe(folder(tmp_path, rope_scaling=scaling)).max_position == expected
-
-
 def test_gguf(tmp_path: Path) -> None:
     found = describe(gguf(tmp_path, string_key("general.source.url", "https://example.org/m")))
     assert (found.title, found.license, found.origin) == ("Tiny", "apache-2.0", "https://example.org/m")
@@ -94,11 +80,11 @@ def test_gguf(tmp_path: Path) -> None:
 GGUF_REFUSED = {
     "architecture": ({"architecture": "mamba"}, "architecture mamba; supported here: llama"),
     "part": ({"split.count": 3}, "one of 3 parts; join them: `llama-gguf-split --merge"),
-    "adapter": ({"general.type": "adapter"}, "no model but a adapter"),
+    "adapter": ({"general.type": "adapter"}, "is of type adapter; give the model"),
     "type": ({"kind": 12}, "stores w as Q4_K; F32, F16, BF16, Q8_0, Q4_0, Q4_1 can be read"),
     "no layers": ({"block_count": 0}, "layers is 0; it must be at least 1"),
     "no heads": ({"head_count": 0}, "heads is 0"),
-    "text for a number": ({"block_count": "two"}, "block_count is a str; a int is needed"),
+    "text for a number": ({"block_count": "two"}, "block_count is of type str; int is needed"),
 }
 
 

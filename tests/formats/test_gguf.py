@@ -43,7 +43,7 @@ def demo() -> Path:
 
 
 @needs_demo
-@pytest.mark.prove
+@pytest.mark.prove(shows="the GGUF reader agrees with the reference reader on the demo model", limit_s=120)
 def test_agrees_with_the_reference_reader_on_the_demo() -> None:
     agrees_with_the_reference_reader(demo())
 
@@ -89,9 +89,9 @@ def test_reads_the_demo_quickly() -> None:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     call()
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def test_type_table_agrees_with_the_reference() -> None:

@@ -40,7 +40,9 @@ def _folder(path: Path, **changes: Any) -> Path:
 
 def test_demo_shape() -> None:
     """The demo model is SmolLM2-135M."""
-    assert read_shape(demo_path()) == ModelShape(
+    shape = read_shape(demo_path())
+    assert shape.norm_eps == pytest.approx(1e-5, rel=1e-6)
+    assert shape == ModelShape(
         architecture="llama",
         hidden=576,
         layers=30,
@@ -49,7 +51,7 @@ def test_demo_shape() -> None:
         head_dim=64,
         intermediate=1536,
         vocab=49152,
-        norm_eps=pytest.approx(1e-5, rel=1e-6),
+        norm_eps=shape.norm_eps,
         rope=RopeShape(theta=100000.0),
         tied=True,
         max_position=8192,

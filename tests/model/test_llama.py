@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from tokenspeed_kernels import selector
+from tokenspeed_kernels.attention import AttentionRows
 
 from tests.llamas import LLAMA3_ROPE, SIZES, random_llama, save_folder, save_gguf
 from tokenspeed.executor.pools import PagePool, PageShape
 from tokenspeed.executor.ranks import join_group
 from tokenspeed.model.build import declare_model
 from tokenspeed.model.layers import ForwardStep
-from tokenspeed_kernels import selector
-from tokenspeed_kernels.attention import AttentionRows
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "grouped": {},
@@ -74,7 +74,7 @@ def test_reference_attention_computes_the_same(tmp_path: Path) -> None:
 
 
 def _through(weight: torch.Tensor, kind: str) -> torch.Tensor:
-    import gguf  # noqa: PLC0415
+    import gguf
 
     number = gguf.GGMLQuantizationType[kind]
     # Rows change places between the two formats, and no block spans two rows.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from tokenspeed_kernels import selector
 
 from tests.llamas import LLAMA3_ROPE, random_llama, save_folder, save_gguf
 from tokenspeed.errors import StartError
 from tokenspeed.model.build import Declared, declare_model
 from tokenspeed.model.placement import OneRank
-from tokenspeed_kernels import selector
 
 Tensors = dict[str, torch.Tensor]
 
@@ -137,9 +138,7 @@ def test_shares_make_up_the_whole(tmp_path: Path) -> None:
         for name, parameter in parameters[0].items():
             shares = [_unswapped(half[name]) for half in parameters[1:]]
             if parameter.cut == 0:
-                sizes = [size // 2 for size in parameter.pieces.values()]
-                pieces = zip(*(share.split(sizes) for share in shares), strict=True)
-                joined = torch.cat([part for piece in pieces for part in piece])
+                joined = _by_pieces(shares, parameter.pieces.values())
             else:
                 joined = torch.cat(shares, dim=1) if parameter.cut == 1 else shares[1]
             assert torch.equal(joined, _unswapped(parameter)), name
@@ -159,6 +158,15 @@ def test_index_without_its_shard(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(StartError, match=shard):
         _load(folder)
+
+
+def _by_pieces(shares: list[torch.Tensor], sizes: Iterable[int]) -> torch.Tensor:
+    parts = []
+    first = 0
+    for size in sizes:
+        parts += [share[first : first + size // 2] for share in shares]
+        first += size // 2
+    return torch.cat(parts)
 
 
 def _unswapped(parameter: Any) -> torch.Tensor:

@@ -146,12 +146,14 @@ def test_messages_go_on_without_nulls_and_unknown_fields() -> None:
         {"role": "assistant", "content": None, "refusal": None, "reasoning_content": "hm"},
         {"role": "assistant", "content": ""},
         {"role": "tool", "content": "42", "tool_call_id": "c1"},
+        {"role": "tool", "content": None, "tool_call_id": "c2"},
     ]
     assert msgspec.json.decode(ask(messages=messages).prompt.messages) == [
         {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
         {"role": "assistant", "reasoning_content": "hm"},
         {"role": "assistant", "content": ""},
         {"role": "tool", "content": "42", "tool_call_id": "c1"},
+        {"role": "tool", "content": "", "tool_call_id": "c2"},
     ]
     assert not ask(add_generation_prompt=False).prompt.add_generation_prompt
 

@@ -159,7 +159,7 @@ def test_refusals(source: str, message: str) -> None:
     begin = time.perf_counter()
     with pytest.raises(UserError) as caught:
         render(source, USER, ms_max=200)
-    assert time.perf_counter() - begin < 1.0
+    assert time.perf_counter() - begin < 3.0
     assert message in caught.value.message
     assert (caught.value.status, caught.value.param) == (400, "messages")
 

@@ -134,6 +134,13 @@ def test_folder_templates(tmp_path: Path) -> None:
     assert load_vocabulary(tmp_path).template == "jinja"
 
 
+def test_unreadable_template(tmp_path: Path) -> None:
+    write_folder(tmp_path, tokenizer_json())
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(StartError, match=r"chat_template\.jinja cannot be read"):
+        load_vocabulary(tmp_path)
+
+
 def test_folder_unigram_vocabulary(tmp_path: Path) -> None:
     model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["▁a", -1.0], ["<0x41>", -2.0]]}
     decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Metaspace"}]}
@@ -145,6 +152,10 @@ def test_folder_refusals(tmp_path: Path) -> None:
     write_folder(tmp_path, tokenizer_json(decoder={"type": "WordPiece"}))
     with pytest.raises(StartError, match="decoder WordPiece"):
         load_vocabulary(tmp_path)
+    for token in (-1, 1 << 60):
+        write_folder(tmp_path, tokenizer_json({"content": "x", "id": token}))
+        with pytest.raises(StartError, match="ids outside 0 to"):
+            load_vocabulary(tmp_path)
     write_folder(tmp_path, tokenizer_json(), tokenizer_config=[1])
     with pytest.raises(StartError, match=r"tokenizer_config\.json is damaged"):
         load_vocabulary(tmp_path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tokenspeed.server.frames import running_sockets
 
 FAILED = 1
 INTERRUPTED = 130
+LOOK_S = 0.1
 HELP = "/reset forgets the conversation, /exit or Ctrl-D ends, Ctrl-C stops a reply."
 
 
@@ -60,11 +62,9 @@ def _parser() -> Parser:
 @contextlib.contextmanager
 def _server(options: argparse.Namespace) -> Generator[Client, None, None]:
     """Yield a client of the server that `options` mean; start one if none runs."""
-    if options.socket is not None:
-        yield Client(options.socket)
-        return
-    running = _running(options.model)
+    running = Client(options.socket) if options.socket is not None else _running(options.model)
     if running is not None:
+        _wait_until_loaded(running)
         yield running
         return
     if options.model is not None and not Path(options.model).exists():
@@ -81,6 +81,18 @@ def _running(model: str | None) -> Client | None:
             if model is None or client.models()[0]["id"] == model:
                 return Client(path)
     return None
+
+
+def _wait_until_loaded(client: Client) -> None:
+    """Return when the server no longer loads its model; what else may be wrong, the first reply tells."""
+    if _is_loading(client):
+        print("Waiting for the server to load its model ...", file=sys.stderr)
+    while _is_loading(client):
+        time.sleep(LOOK_S)
+
+
+def _is_loading(client: Client) -> bool:
+    return bool(client.call("/health")[1]["status"] == "starting")
 
 
 class Conversation:

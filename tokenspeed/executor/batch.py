@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tokenspeed_kernels.attention import AttentionRows
 
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.pools import Ints, SlotPool
@@ -31,7 +32,6 @@ from tokenspeed.messages.executor import (
     StepPlan,
 )
 from tokenspeed.model.layers import ForwardStep
-from tokenspeed_kernels.attention import AttentionRows
 
 
 @dataclass(frozen=True, slots=True)

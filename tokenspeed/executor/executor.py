@@ -14,6 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from tokenspeed_kernels import KernelError, Selector, selector
+from tokenspeed_kernels.attention import AttentionRows
+from tokenspeed_kernels.registry import parse_overrides
+from tokenspeed_kernels.sampling import DrawKernel, draw
 
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import StartError
@@ -26,10 +30,6 @@ from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.build import Declared, LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep
 from tokenspeed.model.loader import Progress
-from tokenspeed_kernels import KernelError, Selector, selector
-from tokenspeed_kernels.attention import AttentionRows
-from tokenspeed_kernels.registry import parse_overrides
-from tokenspeed_kernels.sampling import DrawKernel, draw
 
 DTYPES = {"float32": torch.float32}
 # One row as in decode, one as in prefill.
@@ -46,7 +46,9 @@ class StepIds(NamedTuple):
 class Executor:
     """One rank. `load` builds it; `step` runs in one thread at a time."""
 
-    def __init__(self, model: LanguageModel, draw: DrawKernel, pages: PagePool, slots: SlotPool, limits: Limits) -> None:
+    def __init__(
+        self, model: LanguageModel, draw: DrawKernel, pages: PagePool, slots: SlotPool, limits: Limits
+    ) -> None:
         """Take the parts; see `load`."""
         self._model = model
         self._draw = draw
@@ -64,6 +66,13 @@ class Executor:
 
         Raises `StartError` if the model cannot be read, is not supported or does not fit.
         """
+        try:
+            return cls._load(config, progress)
+        except KernelError as error:
+            raise StartError(str(error)) from error
+
+    @classmethod
+    def _load(cls, config: ExecutorConfig, progress: Progress) -> Executor:
         kernels = _kernels(config)
         torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // config.ranks))
         progress("read the checkpoint", 0.0)
@@ -127,10 +136,7 @@ def _kernels(config: ExecutorConfig) -> Selector:
         raise StartError(f"The device is {config.device}; cpu is supported.")
     if config.model.dtype not in DTYPES:
         raise StartError(f"The dtype is {config.model.dtype}; {', '.join(DTYPES)} is supported on {config.device}.")
-    try:
-        return selector(config.device, config=parse_overrides(config.kernels))
-    except KernelError as error:
-        raise StartError(str(error)) from error
+    return selector(config.device, config=parse_overrides(config.kernels))
 
 
 def _page_shape(declared: Declared, page_tokens: int) -> PageShape:

@@ -11,12 +11,17 @@ the plan and the model.
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 
 from tokenspeed.errors import StartError
 from tokenspeed.model.placement import Group, OneRank
+
+# torch has no types for what is used of it here.
+_distributed: Any = torch.distributed
 
 MEET_TIMEOUT = timedelta(seconds=60)
 # A rank may wait this long for another inside a step before the step fails.
@@ -30,13 +35,17 @@ class GlooGroup:
         """Meet the other ranks; raises `StartError` if they do not come."""
         self.rank = rank
         self.ranks = ranks
+        if not Path(rendezvous).parent.is_dir():
+            raise StartError(
+                f"Rank {rank} of {ranks} is to meet the others at {rendezvous}, whose folder is not there."
+            )
         try:
-            store = dist.FileStore(rendezvous, ranks)
+            store = _distributed.FileStore(rendezvous, ranks)
             store.set_timeout(MEET_TIMEOUT)
-            options = dist.ProcessGroupGloo._Options()
-            options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+            options = _distributed.ProcessGroupGloo._Options()
+            options._devices = [_distributed.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
             options._timeout = STEP_TIMEOUT
-            self._group = dist.ProcessGroupGloo(store, rank, ranks, options)
+            self._group = _distributed.ProcessGroupGloo(store, rank, ranks, options)
         except RuntimeError as error:
             raise StartError(f"Rank {rank} of {ranks} could not meet the others at {rendezvous}: {error}") from error
 

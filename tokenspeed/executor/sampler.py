@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from tokenspeed_kernels.sampling import DrawKernel, DrawRows
 
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.pools import Ints, SlotPool
-from tokenspeed_kernels.sampling import DrawKernel, DrawRows
 
 # Below this a temperature is greedy: dividing by it would leave one token anyway, or overflow.
 GREEDY_BELOW = 1e-5

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 import torch
+from tokenspeed_kernels import Selector
 
 from tokenspeed.errors import StartError
 from tokenspeed.model.checkpoint import CheckpointTensors, open_checkpoint
@@ -24,7 +25,6 @@ from tokenspeed.model.llama import Llama
 from tokenspeed.model.loader import Progress, load_weights, weights_bytes
 from tokenspeed.model.module import Module
 from tokenspeed.model.placement import Group, compile_placements
-from tokenspeed_kernels import Selector
 
 ARCHITECTURES = {"llama": Llama}
 HEAD = "lm_head.weight"
@@ -63,9 +63,7 @@ class Declared:
     def load(self, progress: Progress) -> LanguageModel:
         """Read the weights and return the model."""
         ignored = frozenset({HEAD}) if self.shape.tied else frozenset()
-        load_weights(
-            self.model, self.checkpoint, self.dtype, self.group.rank, self.group.ranks, ignored, progress
-        )
+        load_weights(self.model, self.checkpoint, self.dtype, self.group.rank, self.group.ranks, ignored, progress)
         return self.model
 
 

@@ -52,8 +52,15 @@ _GGUF_LAYER_NAMES = {
 class CheckpointTensors(Protocol):
     """The weights of one checkpoint."""
 
-    path: Path
-    shapes: Mapping[str, tuple[int, ...]]
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        ...
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of every tensor, by name."""
+        ...
 
     def spelled(self, name: str) -> str:
         """Return how the checkpoint itself spells `name`."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from tokenspeed_kernels import Selector, activation, attention, embedding, gemm, norm, rope
+from tokenspeed_kernels.attention import AttentionRows
 
 from tokenspeed.model.config import RopeShape
 from tokenspeed.model.module import PARTIAL, REPLICATED, SHARDED, Parameter, Placement
 from tokenspeed.model.placement import Group, Leaf
 from tokenspeed.model.rope import inverse_frequency
-from tokenspeed_kernels import Selector, activation, attention, embedding, gemm, norm, rope
-from tokenspeed_kernels.attention import AttentionRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,9 +92,7 @@ class LlamaModel(Module):
         self.embed_tokens = Embedding(shape.vocab, shape.hidden)
         self.rope = Rope(shape.rope, shape.head_dim, max_position)
         self.layers = [
-            LlamaLayer(
-                shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.intermediate, shape.norm_eps
-            )
+            LlamaLayer(shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.intermediate, shape.norm_eps)
             for _ in range(shape.layers)
         ]
         self.norm = RmsNorm(shape.hidden, shape.norm_eps)

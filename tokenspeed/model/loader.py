@@ -60,7 +60,6 @@ def load_weights(
     for piece in pieces:
         if id(piece.parameter) not in targets:
             targets[id(piece.parameter)] = piece.parameter.allocate(ranks, dtype)
-        target = targets[id(piece.parameter)]
         _fill(targets[id(piece.parameter)], piece, checkpoint, rank, ranks)
         done += torch.Size(piece.shape).numel()
         progress("load weights", done / total)

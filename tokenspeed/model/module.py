@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from enum import Enum
 
 import torch
-
 from tokenspeed_kernels import Selector
 
 
@@ -52,7 +51,7 @@ class Parameter:
 
     @property
     def data(self) -> torch.Tensor:
-        """This rank's share."""
+        """The share of this rank."""
         assert self._data is not None, "the parameter is used before it was loaded"
         return self._data
 

@@ -220,6 +220,8 @@ def _check_messages(messages: list[ChatMessage]) -> None:
             )
         if message.content is None and message.role in ROLES_WITH_CONTENT:
             raise UserError(f"{where}.content is missing; a {message.role} message needs it.", param=f"{where}.content")
+        if message.content is None and message.role == "tool":
+            message.content = ""  # a tool that said nothing
         if isinstance(message.content, list):
             _check_parts(f"{where}.content", message.content)
 

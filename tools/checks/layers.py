@@ -39,7 +39,7 @@ RESERVED = {
     "flashinfer": {"tokenspeed_kernels"},
     "cutlass": {"tokenspeed_kernels"},
     "transformers": set[str](),
-    "tokenspeed._native": {"tokenspeed.capi", "tokenspeed.ipc", "tokenspeed.scheduling"},
+    "tokenspeed._native": {"tokenspeed.capi", "tokenspeed.ipc", "tokenspeed.scheduling", "tokenspeed_tools"},
 }
 ROOTS = {"tokenspeed": ".", "tokenspeed_kernels": "kernels", "tokenspeed_tools": "tools"}
 

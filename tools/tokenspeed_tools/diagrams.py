@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenspeed.capi import ffi, lib
+
+if TYPE_CHECKING:
+    from tokenspeed._native import CData
 
 BEGIN, END = "<!-- states: begin -->\n", "<!-- states: end -->"
 DOCUMENT = Path("docs/architecture.md")
 
 
-def name(text: object) -> str:
+def name(text: CData) -> str:
     """Return a C string as text."""
-    return bytes(ffi.string(text)).decode()
+    said = ffi.string(text)
+    return said.decode() if isinstance(said, bytes) else said
 
 
 def transitions() -> dict[tuple[str, str], list[str]]:
