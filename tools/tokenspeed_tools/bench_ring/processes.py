@@ -8,7 +8,6 @@ Invariant: the peer ends when its stdin does.
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import sys
 import msgspec
 import uvloop
 
+from tokenspeed.config import child_environment
 from tokenspeed.ipc.ring import RingFiles
 from tokenspeed_tools.bench_ring.exchange import Job, follow
 from tokenspeed_tools.bench_ring.ports import Port, RingPort, ZmqPort
@@ -62,7 +62,7 @@ class Peer:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tokenspeed_tools.bench_ring", PEER_FLAG, msgspec.json.encode(setup).decode()],
             pass_fds=setup.there_fds + setup.back_fds,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env=child_environment(sys.path),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
