@@ -76,10 +76,28 @@ bench-ring: ## compare the rings with ZeroMQ; the last line is JSON
 	@tools/locked $(MAKE) ready-dev
 	@$(BIN)/python -m tokenspeed_tools.bench_ring
 
+.PHONY: format
+format: ## bring all sources into form
+	@tools/locked $(MAKE) ready-dev
+	@$(BIN)/ruff check --quiet --fix $(SOURCES)
+	@$(BIN)/ruff format --quiet $(SOURCES)
+	@find native -name '*.h' -o -name '*.cpp' | xargs $(BIN)/clang-format -i
+
+.PHONY: wheel
+wheel: ## build sdist and wheel in dist/
+	@tools/doctor
+	@tools/locked $(MAKE) ready-dev
+	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null && ls dist
+
 .PHONY: native
 native: ## build the native module only
 	@tools/doctor
 	@tools/locked $(MAKE) $(NATIVE)
+
+.PHONY: ready
+ready: ## install what serve needs, and serve nothing
+	@tools/doctor
+	@tools/locked $(MAKE) ready-runtime $(if $(MODEL),,ready-model)
 
 .PHONY: doctor
 doctor: ## say what this machine lacks, in under a second
@@ -127,6 +145,7 @@ ready-runtime ready-dev: ready-%:
 	@$(MAKE) -s $(READY)/tools
 	@$(MAKE) -s -j$(JOBS) $(NATIVE) $(READY)/$* $(READY)/bytecode
 ready-model: $(READY)/model
+	@:
 
 # Says what is about to be downloaded, before anything is.
 .PHONY: announce-runtime announce-dev
@@ -149,9 +168,17 @@ $(READY)/torch: | $(READY)/tools
 	else $(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch; fi
 	@touch $@
 
-# The first import writes the bytecode of what it touches, also where writing it is switched off.
-$(READY)/bytecode: $(READY)/torch
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import torch'
+# The first import writes the bytecode of what it touches, also where writing it is switched off:
+# torch while other packages are fetched, the rest when all is there.
+PARTS := cli.serve engine server.service actors.tokenizer actors.scheduler actors.executor actors.detokenizer
+WRITE_BYTECODE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c
+
+$(READY)/bytecode-torch: $(READY)/torch
+	@$(WRITE_BYTECODE) 'import torch'
+	@touch $@
+
+$(READY)/bytecode: $(READY)/runtime $(READY)/bytecode-torch | $(NATIVE)
+	@$(WRITE_BYTECODE) 'import importlib, sys; [importlib.import_module("tokenspeed." + part) for part in sys.argv[1:]]' $(PARTS)
 	@touch $@
 
 # The package itself, editable, and its dependencies. The native module is made by its own rule.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from cffi import FFI
@@ -27,6 +28,8 @@ SOURCES = [
 ]
 HEADERS = sorted(str(path.relative_to(NATIVE.parent)) for path in NATIVE.glob("**/*.h"))
 FLAGS = ["-std=c++20", "-O2", "-g1", "-fvisibility=hidden", "-Wall", "-Wextra"]
+if os.environ.get("TS_WERROR") == "1":  # in `make check` only: another compiler may warn of something new
+    FLAGS.append("-Werror")
 
 
 def abi_text() -> str:

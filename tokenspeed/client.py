@@ -146,9 +146,7 @@ class AsyncClient:
         return int((await self.call("/flush_cache"))[1]["pages_freed"])
 
     @contextlib.asynccontextmanager
-    async def _connected(
-        self, path: str, body: Mapping[str, Any] | None
-    ) -> AsyncGenerator[asyncio.StreamReader, None]:
+    async def _connected(self, path: str, body: Mapping[str, Any] | None) -> AsyncGenerator[asyncio.StreamReader, None]:
         try:
             reader, writer = await asyncio.open_unix_connection(str(self.path))
         except OSError as error:

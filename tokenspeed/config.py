@@ -6,6 +6,7 @@ Only this file reads the environment.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,7 +46,12 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank."""
+    """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank.
+
+    `threads` 0 shares the cores among the ranks. With several ranks, `rendezvous` is a file that
+    does not exist yet, in a folder of this user's, through which they find each other. `kernels`
+    overrides the choice of kernels: "family=solution,family.mode=solution".
+    """
 
     model: ModelConfig
     rank: int = 0
@@ -56,6 +62,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
     page_tokens: int = PAGE_TOKENS_CPU
     kv_cache_bytes: int = 1 << 30
     threads: int = 0
+    rendezvous: str = ""
+    kernels: str = ""
 
 
 class DetokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +107,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     stop_with_stdin: bool = False
 
 
+def seconds_since_make() -> float | None:
+    """Return the seconds since `make serve` began, which the Makefile notes; None without it."""
+    try:
+        return time.time() - float(os.environ.get("TOKENSPEED_STARTED_AT", ""))
+    except ValueError:
+        return None
+
+
 def runtime_dir() -> Path:
     """Return the folder of control sockets: `$XDG_RUNTIME_DIR/tokenspeed`, else one in the temporary folder."""
     base = os.environ.get("XDG_RUNTIME_DIR")
@@ -106,5 +122,13 @@ def runtime_dir() -> Path:
 
 
 def child_environment(search_path: Sequence[str]) -> dict[str, str]:
-    """Return this process's environment with `search_path` for a child's imports; "" stands for here."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path)}
+    """Return this process's environment with `search_path` for a child's imports; "" stands for here.
+
+    Unless the user chose otherwise, OpenMP threads sleep between two pieces of work: on a machine
+    whose cores are shared with other processes, spinning ones wait for each other's time slices.
+    """
+    return {
+        "OMP_WAIT_POLICY": "passive",
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path),
+    }

@@ -11,9 +11,9 @@ import sys
 import sysconfig
 
 
-def holder(port):
+def holder(port: int) -> str:
     """Return "python3 (pid 42)" for the process that listens on `port`, or "" if it is not visible."""
-    inodes = set()
+    inodes = set()  # type: set[str]
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as lines:
@@ -24,21 +24,23 @@ def holder(port):
         inodes.update(row[9] for row in rows if row[3] == "0A" and int(row[1].rsplit(":", 1)[1], 16) == port)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            links = [os.readlink("/proc/%s/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%s/fd" % pid)]
-            if any("socket:[%s]" % inode in links for inode in inodes):
-                with open("/proc/%s/comm" % pid) as comm:
-                    return "%s (pid %s)" % (comm.read().strip(), pid)
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+            if any(f"socket:[{inode}]" in links for inode in inodes):
+                with open(f"/proc/{pid}/comm") as comm:
+                    return f"{comm.read().strip()} (pid {pid})"
         except OSError:
             continue
     return ""
 
 
-def port_miss(host, port):
-    """Return what is wrong with listening on `host`:`port`, or ""."""
+def port_miss(host: str, port: str) -> str:
+    """Return what is wrong with listening on `host`:`port` (a string), or ""."""
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        return "is not a port number (1 to 65535)"
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (OSError, OverflowError) as error:
-        return "cannot be resolved (%s)" % error
+        family, kind, proto, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        return f"cannot be resolved ({error})"
     with socket.socket(family, kind, proto) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -46,18 +48,16 @@ def port_miss(host, port):
             trial.listen(1)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                return "cannot be opened (%s)" % error.strerror
-            name = holder(port)
-            return "is in use by %s" % name if name else "is in use"
-        except OverflowError:
-            return "is not a port number (1 to 65535)"
+                return f"cannot be opened ({error.strerror})"
+            name = holder(int(port))
+            return f"is in use by {name}" if name else "is in use"
     return ""
 
 
-def main(host, port):
+def main(host: str, port: str) -> None:
     """Print the facts."""
-    version = "%d.%d.%d" % sys.version_info[:3]
-    if sys.version_info < (3, 11):
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info < (3, 11):  # noqa: UP036
         print("old", version)
         return
     try:
@@ -69,7 +69,7 @@ def main(host, port):
     if not os.path.exists(header):
         print("noheaders", header)
     if port:
-        amiss = port_miss(host, int(port)) if port.isdigit() else "is not a port number (1 to 65535)"
+        amiss = port_miss(host, port)
         if amiss:
             print("port", amiss)
 

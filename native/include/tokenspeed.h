@@ -21,16 +21,16 @@ extern "C" {
 
 typedef enum {
   TS_OK = 0,
-  TS_ERR_ARGUMENT = -1,  /* an argument is out of its range */
-  TS_ERR_ILLEGAL = -2,   /* this event is illegal in this state */
-  TS_ERR_UNKNOWN = -3,   /* no such request, step or ticket */
-  TS_ERR_DUPLICATE = -4, /* that id is in use */
-  TS_ERR_NEVER_FITS = -5,/* no amount of waiting makes room */
-  TS_ERR_CAPACITY = -6,  /* a caller-owned buffer is too small, or the ring is full */
-  TS_ERR_CORRUPT = -7,   /* shared memory does not hold what it must */
-  TS_ERR_CLOSED = -8,    /* the other end is gone */
-  TS_ERR_INVARIANT = -9, /* an audit failed: a bug of ours */
-  TS_ERR_MEMORY = -10    /* the allocator refused */
+  TS_ERR_ARGUMENT = -1,   /* an argument is out of its range */
+  TS_ERR_ILLEGAL = -2,    /* this event is illegal in this state */
+  TS_ERR_UNKNOWN = -3,    /* no such request, step or ticket */
+  TS_ERR_DUPLICATE = -4,  /* that id is in use */
+  TS_ERR_NEVER_FITS = -5, /* no amount of waiting makes room */
+  TS_ERR_CAPACITY = -6,   /* a caller-owned buffer is too small, or the ring is full */
+  TS_ERR_CORRUPT = -7,    /* shared memory does not hold what it must */
+  TS_ERR_CLOSED = -8,     /* this end was closed */
+  TS_ERR_INVARIANT = -9,  /* an audit failed: a bug of ours */
+  TS_ERR_MEMORY = -10     /* the allocator refused */
 } ts_status;
 
 int32_t ts_abi_version(void);
@@ -41,7 +41,7 @@ const char *ts_last_error(void);
 /* A ring carries messages from one writer to 1..8 readers, each of which gets every message, in
  * order, once and whole. It lives in a shared segment; a handle is one end of it and belongs to one
  * thread. Handles duplicate the eventfds that they are given and map the segment themselves: every
- * descriptor passed in may be closed after the call. */
+ * descriptor passed in may be closed after the call. A null handle gives TS_ERR_CLOSED. */
 
 typedef struct ts_ring_writer ts_ring_writer;
 typedef struct ts_ring_reader ts_ring_reader;
@@ -66,7 +66,8 @@ int64_t ts_ring_segment_bytes(uint64_t capacity);
 /* Writes an empty ring into a segment of that size. */
 int32_t ts_ring_format(int32_t segment_fd, uint64_t capacity, uint64_t epoch, uint32_t readers);
 
-/* Opening fails with TS_ERR_CORRUPT unless the segment holds a ring of just this shape and epoch. */
+/* Opening fails with TS_ERR_CORRUPT unless the segment holds a ring of just this shape and epoch.
+ */
 int32_t ts_ring_writer_open(int32_t segment_fd, const int32_t *data_fds, uint32_t readers,
                             int32_t space_fd, uint64_t capacity, uint64_t epoch,
                             ts_ring_writer **out);

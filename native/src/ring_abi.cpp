@@ -36,6 +36,8 @@ int32_t guarded(Body body) {
   }
 }
 
+int32_t closed() { return fail(TS_ERR_CLOSED, "this end of the ring is closed"); }
+
 int32_t attach(int32_t segment_fd, uint64_t capacity, uint64_t epoch, Segment &segment,
                Shape &shape) {
   if (const int32_t status = Segment::map(segment_fd, capacity, segment); status < 0) return status;
@@ -98,14 +100,21 @@ int32_t ts_ring_writer_open(int32_t segment_fd, const int32_t *data_fds, uint32_
 }
 
 int32_t ts_ring_send(ts_ring_writer *writer, const void *data, uint64_t bytes) {
+  if (writer == nullptr) return closed();
   return guarded([&] { return writer->send({static_cast<const std::byte *>(data), bytes}); });
 }
 
-int32_t ts_ring_clear_space(ts_ring_writer *writer) { return writer->clear_space(); }
+int32_t ts_ring_clear_space(ts_ring_writer *writer) {
+  return writer == nullptr ? closed() : writer->clear_space();
+}
 
-int64_t ts_ring_writer_fill(ts_ring_writer *writer) { return writer->fill(); }
+int64_t ts_ring_writer_fill(ts_ring_writer *writer) {
+  return writer == nullptr ? closed() : writer->fill();
+}
 
-int32_t ts_ring_writer_space_fd(ts_ring_writer *writer) { return writer->space_fd(); }
+int32_t ts_ring_writer_space_fd(ts_ring_writer *writer) {
+  return writer == nullptr ? closed() : writer->space_fd();
+}
 
 void ts_ring_writer_close(ts_ring_writer *writer) { delete writer; }
 
@@ -138,18 +147,29 @@ int32_t ts_ring_reader_open(int32_t segment_fd, uint32_t index, int32_t data_fd,
 }
 
 int32_t ts_ring_receive(ts_ring_reader *reader, ts_ring_record *out) {
+  if (reader == nullptr) return closed();
   return guarded([&] { return reader->receive(*out); });
 }
 
-int32_t ts_ring_release(ts_ring_reader *reader) { return reader->release(); }
+int32_t ts_ring_release(ts_ring_reader *reader) {
+  return reader == nullptr ? closed() : reader->release();
+}
 
-int32_t ts_ring_prepare_sleep(ts_ring_reader *reader) { return reader->prepare_sleep(); }
+int32_t ts_ring_prepare_sleep(ts_ring_reader *reader) {
+  return reader == nullptr ? closed() : reader->prepare_sleep();
+}
 
-int32_t ts_ring_clear_wakeup(ts_ring_reader *reader) { return reader->clear_wakeup(); }
+int32_t ts_ring_clear_wakeup(ts_ring_reader *reader) {
+  return reader == nullptr ? closed() : reader->clear_wakeup();
+}
 
-int64_t ts_ring_reader_fill(ts_ring_reader *reader) { return reader->fill(); }
+int64_t ts_ring_reader_fill(ts_ring_reader *reader) {
+  return reader == nullptr ? closed() : reader->fill();
+}
 
-int32_t ts_ring_reader_data_fd(ts_ring_reader *reader) { return reader->data_fd(); }
+int32_t ts_ring_reader_data_fd(ts_ring_reader *reader) {
+  return reader == nullptr ? closed() : reader->data_fd();
+}
 
 void ts_ring_reader_close(ts_ring_reader *reader) { delete reader; }
 

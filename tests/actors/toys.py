@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
@@ -16,16 +17,24 @@ from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.errors import UserError
 from tokenspeed.messages.base import Message
 
+TOY = "tests.actors.toys:Toy"
+
 
 class ToyConfig(msgspec.Struct, frozen=True):
-    """What a toy does. `start_error` is raised while starting, from life number `fails_from` on."""
+    """What a toy does.
+
+    It counts its lives in the file `lives`, and fails to start with `start_error` from life
+    `fails_from` on. It passes items to `forward_to`, else back to their sender, each after
+    `item_takes_s`.
+    """
 
     start_error: str = ""
+    fails_from: int = 1
+    lives: str = ""
     start_sleep_s: float = 0.0
     start_limit_s: float = 60.0
-    marker: str = ""
     forward_to: str = ""
-    takes_s: float = 0.0
+    item_takes_s: float = 0.0
 
 
 class Item(Message, frozen=True):
@@ -49,79 +58,93 @@ class Report(Message, frozen=True):
     number: int = 0
 
 
+class Nonsense(Message, frozen=True):
+    """Something that nobody expects."""
+
+    number: float
+
+
 ToyMessage = Item | Order | Report
 
 
-class Echo(Actor):
-    """Sends each item back, or on to `forward_to`; reports what happens to its peers to `home`."""
+class Toy(Actor):
+    """Passes items on, obeys orders, and reports to the home what happens to its peers."""
 
-    name: ClassVar[str] = "echo"
-    receives: ClassVar[Mapping[str, object]] = {
-        name: ToyMessage for name in ("home", "a", "b", "c", "left", "right")
-    }
+    name: ClassVar[str] = "toy"
+    in_place: ClassVar[bool] = True
+    receives: ClassVar[Mapping[str, object]] = dict.fromkeys(("home", "a", "b", "c"), ToyMessage)
 
     def __init__(self, config: ToyConfig, outbox: Outbox, phase: Announce) -> None:
-        self.config = config
-        self.outbox = outbox
-        self.phase = phase
-        self.items = 0
-        self.batches = 0
+        self._config = config
+        self._outbox = outbox
+        self._phase = phase
+        self._items = 0
+        self._turns = 0
 
     async def start(self) -> None:
         """Start as the configuration says."""
-        if self.config.start_error and self._lives() > 1:
-            raise UserError(self.config.start_error, code="toy_error")
-        if self.config.start_sleep_s:
-            self.phase("loads toys", self.config.start_limit_s)
-            await asyncio.sleep(self.config.start_sleep_s)
-
-    def _lives(self) -> int:
-        """Count the lives that this actor began, in the marker file; 2 without one."""
-        if not self.config.marker:
-            return 2
-        with open(self.config.marker, "a+b") as file:
-            file.write(b".")
-            return file.tell()
+        life = self._count_life()
+        if self._config.start_error and life >= self._config.fails_from:
+            raise UserError(self._config.start_error, code="toy_error")
+        if self._config.start_sleep_s:
+            self._phase("loads toys", self._config.start_limit_s)
+            await asyncio.sleep(self._config.start_sleep_s)
 
     def receive(self, sender: str, message: Message) -> None:
-        """Echo items and obey orders."""
+        """Pass items on and obey orders."""
         match message:
             case Item():
-                self.items += 1
-                if self.config.takes_s:
-                    time.sleep(self.config.takes_s)
-                self.outbox.send(self.config.forward_to or sender, message)
+                self._items += 1
+                time.sleep(self._config.item_takes_s)
+                self._outbox.send(self._config.forward_to or sender, message)
             case Order():
-                self._obey(sender, message)
+                self._obey(message)
 
     def drained(self) -> None:
-        """Count the turns."""
-        self.batches += 1
+        """Count the turns that brought something."""
+        self._turns += 1
 
     def peer_restarted(self, peer: str, epoch: int) -> None:
         """Tell the home."""
-        self.outbox.send("home", Report(f"peer {peer}", epoch))
+        self._outbox.send("home", Report(f"peer {peer}", epoch))
 
-    def _obey(self, sender: str, order: Order) -> None:
+    async def stop(self) -> None:
+        """Say goodbye where the tests can see it."""
+        if self._config.lives:
+            Path(self._config.lives).with_suffix(".stopped").touch()
+
+    def _count_life(self) -> int:
+        if not self._config.lives:
+            return 1
+        with Path(self._config.lives).open("a") as file:
+            file.write("*")
+            return file.tell()
+
+    def _obey(self, order: Order) -> None:
         match order.what:
             case "raise":
                 raise ValueError("told to")
-            case "task":
+            case "fail later":
                 asyncio.get_running_loop().call_soon(_fail)
             case "block":
-                self.phase("works", order.number)
                 time.sleep(order.number)
-                self.outbox.send(sender, Report("done"))
+                self._outbox.send("home", Report("blocked"))
+            case "block with leave":
+                self._phase("works hard", order.number + 1)
+                time.sleep(order.number)
+                self._outbox.send("home", Report("blocked"))
             case "count":
-                self.outbox.send(sender, Report(f"backlog {self.outbox.backlog_bytes}", self.items))
-            case "stop yourself":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                self._outbox.send("home", Report("turns", self._turns))
+                self._outbox.send("home", Report("items", self._items))
             case "flood":
-                payload = bytes(1 << 16)
                 for number in range(int(order.number)):
-                    self.outbox.send(sender, Item(number, payload))
-            case "to":
-                self.outbox.send("nobody", order)
+                    self._outbox.send(self._config.forward_to, Item(number, bytes(1 << 16)))
+            case "talk nonsense":
+                self._outbox.send("home", Nonsense(order.number))
+            case "interrupt":
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    os.kill(os.getpid(), number)
+                self._outbox.send("home", Report("interrupted"))
 
 
 def _fail() -> None:

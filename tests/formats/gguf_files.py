@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def scalar(kind: int, value: object) -> bytes:
     return text(str(value)) if kind == STRING else struct.pack("<" + _FORMATS[kind], value)
 
 
-def array(kind: int, values: list[object]) -> bytes:
+def array(kind: int, values: Sequence[object]) -> bytes:
     return struct.pack("<IQ", kind, len(values)) + b"".join(scalar(kind, value) for value in values)
 
 
@@ -35,7 +36,7 @@ def u32_key(name: str, value: int) -> bytes:
     return key(name, U32, scalar(U32, value))
 
 
-def array_key(name: str, kind: int, values: list[object]) -> bytes:
+def array_key(name: str, kind: int, values: Sequence[object]) -> bytes:
     return key(name, ARRAY, array(kind, values))
 
 

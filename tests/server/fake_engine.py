@@ -1,12 +1,13 @@
 """An engine driven by a script: the face of `tokenspeed.engine.AsyncEngine` without anything behind it.
 
 A script is a list of steps for each reply in turn (the last one repeats): an `Output` is yielded, a
-number waits that many seconds, an `Exception` is raised, an `asyncio.Event` is waited for.
+number waits that many seconds, an exception is raised, an `asyncio.Event` is waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tokenspeed.config import EngineConfig, ModelConfig
-from tokenspeed.errors import EngineError, StartError
+from tokenspeed.errors import EngineError
 from tokenspeed.messages.engine import SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
@@ -22,18 +23,18 @@ from tokenspeed.sampling import SamplingParams
 
 class Output(msgspec.Struct):
     text: str = ""
-    ids: list[int] = []
     finish: str = ""
     stop_reason: str | None = None
+    completion_tokens: int = 0
+    ids: list[int] = []
     prompt_tokens: int = 7
     cached_tokens: int = 4
-    completion_tokens: int = 0
 
 
 class Health(msgspec.Struct):
     ok: bool
     state: str
-    actors: dict[str, dict[str, Any]]
+    actors: dict[str, Any]
 
 
 class Checkpoint(msgspec.Struct):
@@ -44,25 +45,31 @@ class Checkpoint(msgspec.Struct):
 
 
 Step = Output | float | Exception | asyncio.Event
-HELLO: tuple[Step, ...] = (
-    Output("Hel"),
-    Output("lo"),
-    Output(" wörld\n", finish="stop", completion_tokens=3),
-)
+END = Output(" wörld\n", finish="stop", completion_tokens=3)
+HELLO: tuple[Step, ...] = (Output("Hel"), Output("lo"), END)
+FOREVER: tuple[Step, ...] = (Output("first"), 3600.0)
+
+
+async def act(step: Step) -> None:
+    """Do what a step other than an output says."""
+    if isinstance(step, Exception):
+        raise step
+    if isinstance(step, asyncio.Event):
+        await step.wait()
+    elif isinstance(step, int | float):
+        await asyncio.sleep(step)
 
 
 class Stream:
-    def __init__(self, engine: FakeEngine, request: int, accept: Sequence[Step], steps: Sequence[Step]) -> None:
+    def __init__(self, engine: FakeEngine, request: int, steps: Sequence[Step]) -> None:
         self.request = request
-        self.cancelled = False
         self._engine = engine
-        self._accept = accept
-        self._gone = asyncio.Event()
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outputs = self._run(steps)
 
     async def accepted(self) -> None:
-        for step in self._accept:
-            await self._do(step)
+        for step in self._engine.accept:
+            await self._act(step)
 
     def __aiter__(self) -> AsyncIterator[Output]:
         return self._outputs
@@ -70,26 +77,41 @@ class Stream:
     async def _run(self, steps: Sequence[Step]) -> AsyncIterator[Output]:
         await self.accepted()
         for step in steps:
-            if isinstance(step, Output):
-                yield step
-                if step.finish:
-                    break
-            else:
-                await self._do(step)
-        self._engine.open.discard(self)
+            if not isinstance(step, Output):
+                await self._act(step)
+                continue
+            if step.finish:
+                self._end()
+            yield step
+        self._end()
 
-    async def _do(self, step: Step) -> None:
-        if isinstance(step, Exception):
-            self._engine.open.discard(self)
-            raise step
-        if isinstance(step, asyncio.Event):
-            await step.wait()
-        elif isinstance(step, (int, float)):
-            await asyncio.sleep(step)
+    async def _act(self, step: Step) -> None:
+        """Do `step`, or raise what ended the stream meanwhile."""
+        work = asyncio.ensure_future(act(step))
+        try:
+            await asyncio.wait((work, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                self._ended.result()
+        finally:
+            work.cancel()
+        try:
+            work.result()
+        except Exception:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._engine.open.discard(self)
+        if not self._engine.open:
+            self._engine.idle.set()
+
+    def fail(self, error: EngineError) -> None:
+        self._end()
+        self._ended.set_exception(error)
 
     def cancel(self) -> None:
         if self in self._engine.open:
-            self._engine.open.discard(self)
+            self._end()
             self._engine.cancelled.append(self.request)
 
 
@@ -105,7 +127,8 @@ class FakeEngine:
     ) -> None:
         self.config = config or EngineConfig()
         self.on_event = on_event or (lambda _event: None)
-        self.model = ModelConfig(path="/models/fake.gguf", served_name="fake-model", max_model_len=2048)
+        name = self.config.served_model_name or "fake-model"
+        self.model = ModelConfig(path="/models/fake.gguf", served_name=name, max_model_len=2048)
         self.checkpoint = Checkpoint()
         self.script = list(script)
         self.accept = accept
@@ -114,6 +137,7 @@ class FakeEngine:
         self.state = "starting"
         self.ok = True
         self.open: set[Stream] = set()
+        self.idle = asyncio.Event()
         self.cancelled: list[int] = []
         self.asked: list[tuple[Prompt, SamplingParams, str, str]] = []
         self.closed = False
@@ -130,28 +154,21 @@ class FakeEngine:
     async def start(self) -> None:
         self.on_event("loading weights 1/2")
         for step in self.start_steps:
-            if isinstance(step, Exception):
-                raise step
-            if isinstance(step, asyncio.Event):
-                await step.wait()
-            elif isinstance(step, (int, float)):
-                await asyncio.sleep(step)
+            await act(step)
         self.on_event("loading weights 2/2")
         self.begin()
 
     def health(self) -> Health:
-        return Health(self.ok, self.state, {"executor": {"state": "up", "phase": "", "restarts": 0, "pid": 1}})
+        return Health(self.ok, self.state, {"executor": {"state": "ready", "restarts": 0, "pid": 1}})
 
-    def generate(
-        self, prompt: Prompt, sampling: SamplingParams, *, namespace: str = "", session: str = ""
-    ) -> Stream:
+    def generate(self, prompt: Prompt, sampling: SamplingParams, *, namespace: str, session: str) -> Stream:
         if self.state == "draining":
             raise EngineError("The server is stopping; send the request again.", status=503, code="draining")
         if not self.ready:
-            raise EngineError("The model is still loading; try again.", status=503, code="not_ready")
+            raise EngineError("The model is still loading.", status=503, code="not_ready")
         steps = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         self.asked.append((prompt, sampling, namespace, session))
-        stream = Stream(self, len(self.asked), self.accept, steps)
+        stream = Stream(self, len(self.asked), steps)
         self.open.add(stream)
         return stream
 
@@ -163,13 +180,12 @@ class FakeEngine:
 
     async def drain(self, timeout_s: float) -> None:
         self.state = "draining"
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + timeout_s
-        while self.open and loop.time() < until_s:
-            await asyncio.sleep(0.005)
+        if self.open:
+            self.idle.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.idle.wait(), timeout_s)
+        for stream in list(self.open):
+            stream.fail(EngineError("The engine shut down.", status=503, code="draining"))
 
     async def close(self) -> None:
         self.closed = True
-
-
-StartFailure = StartError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tokenspeed.actors.control import Launch
-from tokenspeed.actors.edges import Grants
+from tokenspeed.actors.edges import Ends, split_ends
 from tokenspeed.actors.health import ActorHealth, RestartBudget, State, start_overdue, turn_overdue
 from tokenspeed.actors.life import Keeper, Life
 from tokenspeed.observe.page import StatusLine, Word, now_us
@@ -55,11 +55,12 @@ class Charge:
         """Return the present life, None if there is none."""
         return self.life if self.life is not None and self.life.running else None
 
-    def begin(self, keeper: Keeper, page_fd: int, grants: Grants, log_level: str) -> None:
+    def begin(self, keeper: Keeper, page_fd: int, ends: Ends, log_level: int) -> None:
         """Begin a life with these ends. OSError if the system gives no process."""
         self.phase = FIRST_PHASE
         self.line.begin(now_us(), int(self.spec.start_limit_s * 1e6))
         self.life = Life.begin(self.name, keeper)
+        grants, descriptors = split_ends(ends)
         config = self.spec.config
         launch = Launch(
             actor=self.name,
@@ -68,22 +69,18 @@ class Charge:
             config=msgspec.msgpack.encode(config),
             log_level=log_level,
             line=self.index,
-            grants=grants.ends,
+            grants=grants,
         )
-        self.life.launch(launch, [page_fd, *grants.descriptors])
+        self.life.launch(launch, [page_fd, *descriptors])
 
     def overdue(self, awake_since_us: int, stall_limit_s: float) -> str | None:
         """Return what is wrong if the running life has given no sign for too long."""
+        times = (self.line, now_us(), awake_since_us, int(stall_limit_s * 1e6))
         if self.life is not None and self.life.opened:
-            silent_s = turn_overdue(self.line, now_us(), awake_since_us, int(stall_limit_s * 1e6))
+            silent_s = turn_overdue(*times)
             return None if silent_s is None else f"frozen, its loop has not turned for {silent_s:.1f} s"
-        silent_s = start_overdue(self.line, now_us(), awake_since_us)
-        limit_s = self.line[Word.LIMIT_US] / 1e6
-        return (
-            None
-            if silent_s is None
-            else f"stuck in {self.phase!r}, whose limit is {limit_s:g} s"
-        )
+        silent_s = start_overdue(*times)
+        return None if silent_s is None else f"stuck in {self.phase!r}, no news for {silent_s:.1f} s"
 
     def freeze(self) -> None:
         """Note that the actor was found frozen."""
@@ -93,5 +90,5 @@ class Charge:
     def health(self) -> ActorHealth:
         """Return how the actor is."""
         life = self.running_life
-        turn_age_s = (now_us() - self.line[Word.TURNED_US]) / 1e6
+        turn_age_s = (now_us() - self.line[Word.TURNED_US]) / 1e6 if life else 0.0
         return ActorHealth(self.state, self.phase, life.pid if life else 0, self.restarts, turn_age_s, self.error)

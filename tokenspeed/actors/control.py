@@ -9,8 +9,6 @@ before `Open` is done before the actor reads its first record.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
 from array import array
 from collections.abc import Sequence
@@ -44,7 +42,7 @@ class Launch(msgspec.Struct, tag=True, array_like=True, frozen=True):
     factory: str
     config_type: str
     config: bytes
-    log_level: str
+    log_level: int
     line: int
     grants: list[EdgeGrant]
 
@@ -93,7 +91,7 @@ ToSupervisor = Phase | Ready | Swapped | Failed
 
 
 class Channel:
-    """One end of the control channel; both are made by `channel_pair` or `Channel.adopt`."""
+    """One end of the control channel; made by `channel_pair` and `Channel.adopt`."""
 
     def __init__(self, end: socket.socket, incoming: object) -> None:
         self._socket = end
@@ -102,25 +100,29 @@ class Channel:
 
     @classmethod
     def adopt(cls, descriptor: int) -> Channel:
-        """Return the actor's end from the inherited `descriptor`, in blocking mode."""
+        """Return the actor's end from the inherited `descriptor`."""
         end = socket.socket(fileno=descriptor)
         end.set_inheritable(False)
-        end.setblocking(True)
         return cls(end, ToActor)
 
-    def send(self, message: ToActor | ToSupervisor, descriptors: Sequence[int] = ()) -> None:
-        """Send `message`; OSError if the other side is gone, BlockingIOError if it does not read."""
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
-        self._socket.sendmsg([self._encoder.encode(message)], ancillary, socket.MSG_NOSIGNAL)
+    def send(self, message: ToActor | ToSupervisor, descriptors: Sequence[int] = (), *, wait: bool = False) -> None:
+        """Send `message`; OSError if the other side is gone.
 
-    def receive(self) -> tuple[ToActor | ToSupervisor, list[int]] | None:
-        """Return the next message and its descriptors, None if none has come (not in blocking mode).
+        If the other side does not read what came before: wait for it, or raise BlockingIOError.
+        """
+        flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+        self._socket.sendmsg([self._encoder.encode(message)], ancillary, flags)
+
+    def receive(self, *, wait: bool = False) -> tuple[ToActor | ToSupervisor, list[int]] | None:
+        """Return the next message and its descriptors; None if none has come, unless told to wait.
 
         Raises EOFError when the other side is gone.
         """
+        flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
         room = socket.CMSG_SPACE(DESCRIPTORS_MAX * array("i").itemsize)
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(MESSAGE_BYTES_MAX, room, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, _, _ = self._socket.recvmsg(MESSAGE_BYTES_MAX, room, flags)
         except BlockingIOError:
             return None
         except ConnectionResetError:
@@ -128,10 +130,6 @@ class Channel:
         if not data:
             raise EOFError("the control channel has ended")
         return self._decoder.decode(data), _descriptors(ancillary)
-
-    def set_blocking(self, blocking: bool) -> None:
-        """Let `receive` wait for a message, or not."""
-        self._socket.setblocking(blocking)
 
     def fileno(self) -> int:
         """Return the descriptor, to be watched."""
@@ -143,17 +141,9 @@ class Channel:
 
 
 def channel_pair() -> tuple[Channel, int]:
-    """Return the supervisor's end, not blocking, and the descriptor to be inherited by the actor."""
+    """Return the supervisor's end and the descriptor to be inherited by the actor."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setblocking(False)
     return Channel(ours, ToSupervisor), theirs.detach()
-
-
-def close_all(descriptors: Sequence[int]) -> None:
-    """Close `descriptors`; one that is closed already is no matter."""
-    for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
 
 
 def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

@@ -21,20 +21,19 @@ from tokenspeed.messages.detokenizer import DetokenizerMessage, DropStream, Stre
 from tokenspeed.messages.engine import OutputDelta, StreamsFenced
 from tokenspeed.messages.scheduler import Verdict
 from tokenspeed.text.output_stream import OutputStream
-from tokenspeed.text.tokenizer import load_token_bytes
+from tokenspeed.text.vocabulary import load_vocabulary
 
 
 class _Reply:
     """The stream of one request: what came in and what went out."""
 
-    __slots__ = ("cached_tokens", "chars", "prompt_tokens", "stream", "tokens")
+    __slots__ = ("cached_tokens", "prompt_tokens", "stream", "tokens")
 
     def __init__(self, opening: StreamOpening, token_bytes: Sequence[bytes]) -> None:
         self.stream = OutputStream(token_bytes, opening.settings.stop)
         self.prompt_tokens = opening.settings.prompt_tokens
         self.cached_tokens = opening.cached_tokens
         self.tokens = 0
-        self.chars = 0
 
 
 class DetokenizerActor(Actor):
@@ -54,7 +53,8 @@ class DetokenizerActor(Actor):
         """Load the bytes of every token."""
         self._phase("vocabulary", 30.0)
         loop = asyncio.get_running_loop()
-        self._token_bytes = await loop.run_in_executor(None, load_token_bytes, self._config.model.path)
+        vocabulary = await loop.run_in_executor(None, load_vocabulary, self._config.model.path)
+        self._token_bytes = vocabulary.token_bytes
 
     def receive(self, sender: str, message: Message) -> None:
         """Take one message of the scheduler."""
@@ -82,26 +82,25 @@ class DetokenizerActor(Actor):
 
     def _emit(self, entry: TokenEntry, reply: _Reply, ids: list[int]) -> None:
         stream = reply.stream
+        text_offset = stream.chars
         text = stream.push(ids, hide_last=entry.finish == "stop")
-        finish = "stop" if stream.stopped is not None else entry.finish
-        if finish:
+        if entry.finish or stream.stopped is not None:
             text += stream.finish()
+        finish = "stop" if stream.stopped is not None else entry.finish
         first, reply.tokens = reply.tokens, reply.tokens + len(ids)
-        kept = reply.tokens if stream.stopped is None else stream.tokens_kept
         delta = OutputDelta(
             request=entry.request,
             first=first,
-            ids=pack_ids(ids[: max(0, kept - first)]),
-            text_offset=reply.chars,
+            ids=pack_ids(ids[: stream.tokens_kept - first]),
+            text_offset=text_offset,
             text=text,
             finish=finish,
             stop_reason=stream.stopped,
             prompt_tokens=reply.prompt_tokens,
             cached_tokens=reply.cached_tokens,
-            completion_tokens=kept,
+            completion_tokens=stream.tokens_kept,
         )
-        reply.chars += len(text)
         self._outbox.send("engine", delta)
         if finish:
             del self._replies[entry.request]
-            self._outbox.send("scheduler", Verdict(entry.request, kept, finish))
+            self._outbox.send("scheduler", Verdict(entry.request, stream.tokens_kept, finish))

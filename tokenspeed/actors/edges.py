@@ -10,6 +10,7 @@ Invariant: all segments together take at most `SEGMENT_BYTES_MAX`, since a conta
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -41,11 +42,21 @@ class EdgeSpec(msgspec.Struct, frozen=True):
         return name == self.writer or name in self.readers
 
 
-class Grants(msgspec.Struct):
-    """One actor's ends of some edges, with the descriptors that belong to them, in that order."""
+Ends = list[tuple[EdgeGrant, RingFiles]]
 
-    ends: list[EdgeGrant]
-    descriptors: list[int]
+
+def adopt_ends(grants: Sequence[EdgeGrant], descriptors: Sequence[int]) -> Ends:
+    """Return the ends that were handed over as `grants` with `descriptors`, which now belong to the files."""
+    left = iter(descriptors)
+    return [
+        (grant, RingFiles.from_fds(list(islice(left, grant.descriptors)), grant.capacity_bytes, grant.epoch))
+        for grant in grants
+    ]
+
+
+def split_ends(ends: Ends) -> tuple[list[EdgeGrant], list[int]]:
+    """Return what `adopt_ends` takes in another process. The descriptors still belong to the files."""
+    return [grant for grant, _ in ends], [fd for _, files in ends for fd in files.fds()]
 
 
 def check_edges(edges: Sequence[EdgeSpec], names: Collection[str]) -> None:
@@ -59,6 +70,8 @@ def check_edges(edges: Sequence[EdgeSpec], names: Collection[str]) -> None:
             if mark in seen:
                 raise ValueError(f"two edges from {mark[1]!r} to {mark[2]!r}; one ordered edge carries all messages")
             seen.add(mark)
+        if edge.capacity_bytes < 1 or edge.capacity_bytes & (edge.capacity_bytes - 1):
+            raise ValueError(f"edge to {edge.target!r}: {edge.capacity_bytes} bytes; a capacity is a power of two")
     total = sum(edge.capacity_bytes for edge in edges)
     if total > SEGMENT_BYTES_MAX:
         raise ValueError(f"rings of {total} bytes together; at most {SEGMENT_BYTES_MAX}: make edges smaller")
@@ -72,7 +85,7 @@ class EdgeTable:
         self._files: dict[EdgeSpec, RingFiles] = {}
 
     def create(self, epoch: int) -> None:
-        """Make every ring. OSError if shared memory is full."""
+        """Make every ring. StartError if there is no memory for them."""
         self._replace(self.edges, epoch)
 
     def renew(self, name: str, epoch: int) -> tuple[EdgeSpec, ...]:
@@ -81,19 +94,10 @@ class EdgeTable:
         self._replace(touched, epoch)
         return touched
 
-    def grants(self, name: str, among: Sequence[EdgeSpec] | None = None) -> Grants:
+    def ends(self, name: str, among: Sequence[EdgeSpec] | None = None) -> Ends:
         """Return the ends that `name` has of the edges `among` (of all, if None)."""
-        grants = Grants([], [])
-        for edge in self.edges if among is None else among:
-            if not edge.joins(name):
-                continue
-            files = self._files[edge]
-            reader = WRITER if name == edge.writer else edge.readers.index(name)
-            peer = edge.target if reader == WRITER else edge.writer
-            descriptors = files.fds()
-            grants.ends.append(EdgeGrant(peer, reader, edge.capacity_bytes, files.epoch, len(descriptors)))
-            grants.descriptors += descriptors
-        return grants
+        wanted = self.edges if among is None else among
+        return [(self._grant(edge, name), self._files[edge]) for edge in wanted if edge.joins(name)]
 
     def epoch(self, edge: EdgeSpec) -> int:
         """Return the epoch of the edge's present ring."""
@@ -104,6 +108,13 @@ class EdgeTable:
         for files in self._files.values():
             files.close()
         self._files.clear()
+
+    def _grant(self, edge: EdgeSpec, name: str) -> EdgeGrant:
+        files = self._files[edge]
+        descriptors = len(files.fds())
+        if name == edge.writer:
+            return EdgeGrant(edge.target, WRITER, files.capacity, files.epoch, descriptors)
+        return EdgeGrant(edge.writer, edge.readers.index(name), files.capacity, files.epoch, descriptors)
 
     def _replace(self, edges: Sequence[EdgeSpec], epoch: int) -> None:
         for edge in edges:

@@ -1,8 +1,8 @@
 """When an actor counts as frozen, and how often it may be started again.
 
 Pure rules over numbers: no clock, no process. An actor that starts must announce its next phase
-within the limit that it gave itself; its loop may be silent meanwhile. A ready one must turn its
-loop within the stall limit, or within the longer one that it announced for the work at hand.
+in time; its loop may be silent meanwhile. A ready one must turn its loop in time. In time means
+within the stall limit, or within the longer one that the actor announced for the work at hand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokenspeed.observe.page import StatusLine, Word
 
 RESTARTS_PER_MINUTE_MAX = 6
 BACKOFF_FIRST_S = 0.1
-BACKOFF_MAX_S = 2.0
+BACKOFF_MAX_S = 1.0
 WINDOW_S = 60.0
 
 
@@ -32,7 +32,7 @@ class State(StrEnum):
 
 
 class ActorHealth(msgspec.Struct, frozen=True):
-    """One actor at this moment. `turn_age_s` is the time since its loop was last seen to turn."""
+    """One actor at this moment. `turn_age_s` is the time since its loop last turned (0 without a process)."""
 
     state: State
     phase: str
@@ -42,18 +42,20 @@ class ActorHealth(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def start_overdue(line: StatusLine, now_us: int, awake_since_us: int) -> float | None:
-    """Return for how many seconds a starting actor gave no news, if that is over its limit.
+def start_overdue(line: StatusLine, now_us: int, awake_since_us: int, stall_limit_us: int) -> float | None:
+    """Return for how many seconds a starting actor announced nothing, if that is over its limit.
 
     `awake_since_us` is when the caller itself last woke from a pause: silence before it proves nothing.
     """
-    silent_us = now_us - max(line[Word.PHASE_US], awake_since_us)
-    return silent_us / 1e6 if silent_us > line[Word.LIMIT_US] else None
+    return _overdue(line, now_us - max(line[Word.PHASE_US], awake_since_us), stall_limit_us)
 
 
 def turn_overdue(line: StatusLine, now_us: int, awake_since_us: int, stall_limit_us: int) -> float | None:
-    """Return for how many seconds a ready actor's loop did not turn, if that is over the limit."""
-    silent_us = now_us - max(line[Word.TURNED_US], awake_since_us)
+    """Return for how many seconds a ready actor's loop did not turn, if that is over its limit."""
+    return _overdue(line, now_us - max(line[Word.TURNED_US], awake_since_us), stall_limit_us)
+
+
+def _overdue(line: StatusLine, silent_us: int, stall_limit_us: int) -> float | None:
     return silent_us / 1e6 if silent_us > max(stall_limit_us, line[Word.LIMIT_US]) else None
 
 

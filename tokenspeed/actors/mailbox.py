@@ -16,19 +16,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import msgspec
 
 from tokenspeed.actors.control import EdgeGrant
-from tokenspeed.actors.edges import WRITER, Grants
+from tokenspeed.actors.edges import WRITER, Ends
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.errors import EngineError
+from tokenspeed.ipc.codec import Decoder
 from tokenspeed.ipc.ring import RingFiles, RingReader
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe
 from tokenspeed.observe.page import StatusLine, now_us
 
 RECORDS_PER_TURN = 64
+
+BACKLOG_BYTES_MAX = 8 << 20
 
 OnMessage = Callable[[str, Message], None]
 
@@ -47,13 +51,26 @@ class RecordError(EngineError):
         self.unreadable = unreadable
 
 
+class MailboxForm(msgspec.Struct, frozen=True):
+    """How a mailbox treats records.
+
+    Nothing is read while a receiver's backlog is above `backlog_bytes_max`. With `in_place`, bytes in
+    a message are views that end with its handler, else copies. `poison` overwrites records once they
+    are released, so that a view kept too long shows at once.
+    """
+
+    backlog_bytes_max: int | None
+    in_place: bool
+    poison: bool = False
+
+
 class Inbox:
     """The reading end of one edge."""
 
-    def __init__(self, sender: str, messages: object, grant: EdgeGrant, files: RingFiles) -> None:
+    def __init__(self, sender: str, reader: RingReader, decoder: Decoder[Message]) -> None:
         self.sender = sender
-        self.reader = RingReader(files, grant.reader)
-        self._decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(messages)
+        self.reader = reader
+        self._decoder = decoder
 
     def take(self, on_message: OnMessage) -> tuple[int, bool]:
         """Handle up to `RECORDS_PER_TURN` records; return their number and whether the inbox now sleeps."""
@@ -95,28 +112,31 @@ class Mailbox:
         receives: Mapping[str, object],
         line: StatusLine,
         on_failure: Callable[[RecordError], None],
-        backlog_bytes_max: int | None,
+        form: MailboxForm,
     ) -> None:
-        self.outbox = Outbox(backlog_bytes_max, self.wake)
+        self.outbox = Outbox(form.backlog_bytes_max, self.wake)
+        self._form = form
         self._receives = receives
         self._line = line
         self._on_failure = on_failure
         self._on_message: OnMessage | None = None
         self._on_drained: Callable[[], None] = _nothing
         self._paused = False
+        self._turn_due = False
         self._inboxes: dict[str, Inbox] = {}
         self._records_in = 0
         self._loop = asyncio.get_running_loop()
 
-    def install(self, grants: Grants) -> None:
+    def install(self, ends: Ends) -> None:
         """Take these ends in the place of older ones and of all that was on those.
 
-        The descriptors stay the caller's, who may close them afterwards.
+        The files stay the caller's, who may close them afterwards.
         """
-        descriptors = iter(grants.descriptors)
-        for grant in grants.ends:
-            fds = [next(descriptors) for _ in range(grant.descriptors)]
-            self._connect(grant, RingFiles.from_fds(fds, grant.capacity_bytes, grant.epoch))
+        for grant, files in ends:
+            if grant.reader == WRITER:
+                self.outbox.connect(grant.peer, files)
+            else:
+                self._connect_inbox(grant, files)
 
     def open(self, on_message: OnMessage, on_drained: Callable[[], None]) -> None:
         """Begin to read. `on_drained` is called after each turn that handled something."""
@@ -135,16 +155,14 @@ class Mailbox:
 
     def wake(self) -> None:
         """Take a turn soon."""
-        self._loop.call_soon(self._turn)
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._due_turn)
 
     def publish(self) -> None:
         """Write this mailbox's numbers and the sign of life to the status page."""
         self._line.count(self._records_in, self.outbox.records, self.outbox.backlog_bytes)
         self._line.turned(now_us())
-
-    def drained(self) -> None:
-        """Tell the owner that a batch has been handled."""
-        self._on_drained()
 
     def close(self) -> None:
         """Stop reading and writing and close all ends."""
@@ -153,14 +171,13 @@ class Mailbox:
             self._disconnect(sender)
         self.outbox.close()
 
-    def _connect(self, grant: EdgeGrant, files: RingFiles) -> None:
-        if grant.reader == WRITER:
-            self.outbox.connect(grant.peer, files)
-            return
+    def _connect_inbox(self, grant: EdgeGrant, files: RingFiles) -> None:
         if grant.peer not in self._receives:
             raise EngineError(f"an edge from {grant.peer} without a message type for it in `receives`")
         self._disconnect(grant.peer)
-        inbox = Inbox(grant.peer, self._receives[grant.peer], grant, files)
+        reader = RingReader(files, grant.reader, poison=self._form.poison)
+        kind = cast("type[Message]", self._receives[grant.peer])
+        inbox = Inbox(grant.peer, reader, Decoder(kind, views=self._form.in_place))
         self._inboxes[grant.peer] = inbox
         self._loop.add_reader(inbox.reader.data_fd, self._woken, inbox)
         self.wake()
@@ -173,6 +190,10 @@ class Mailbox:
 
     def _woken(self, inbox: Inbox) -> None:
         inbox.reader.clear_wakeup()
+        self._turn()
+
+    def _due_turn(self) -> None:
+        self._turn_due = False
         self._turn()
 
     def _turn(self) -> None:

@@ -12,9 +12,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
-
 from tokenspeed.errors import EngineError
+from tokenspeed.ipc.codec import Encoder
 from tokenspeed.ipc.ring import RingFiles, RingWriter
 from tokenspeed.messages.base import Message
 
@@ -29,13 +28,13 @@ class Lane:
         self._on_moved = on_moved
         self._loop = asyncio.get_running_loop()
 
-    def send(self, record: bytes) -> None:
-        """Send `record`, now or when there is room."""
+    def send(self, record: bytearray) -> None:
+        """Send `record`, now or, as a copy, when there is room."""
         if not self._waiting and self._writer.try_send(record):
             return
         if not self._waiting:
             self._loop.add_reader(self._writer.space_fd, self._on_room)
-        self._waiting.append(record)
+        self._waiting.append(bytes(record))
         self.backlog_bytes += len(record)
 
     def close(self) -> None:
@@ -67,7 +66,7 @@ class Outbox:
         self._limit = backlog_bytes_max
         self._on_room = on_room
         self._lanes: dict[str, Lane] = {}
-        self._encoder = msgspec.msgpack.Encoder()
+        self._encoder = Encoder()
 
     def send(self, receiver: str, message: Message) -> None:
         """Send `message`. It never blocks; with the receiver's present life gone it is dropped.

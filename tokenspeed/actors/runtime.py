@@ -23,6 +23,7 @@ import uvloop
 
 from tokenspeed.actors.control import (
     Channel,
+    EdgeGrant,
     Failed,
     Launch,
     Open,
@@ -32,18 +33,18 @@ from tokenspeed.actors.control import (
     Swap,
     Swapped,
     ToSupervisor,
-    close_all,
 )
-from tokenspeed.actors.edges import Grants
-from tokenspeed.actors.mailbox import Mailbox
+from tokenspeed.actors.edges import adopt_ends
+from tokenspeed.actors.mailbox import BACKLOG_BYTES_MAX, Mailbox, MailboxForm
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.errors import ErrorInfo, TokenSpeedError
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe, set_up_logging
 from tokenspeed.observe.page import StatusLine, StatusPage, now_us
 
-BACKLOG_BYTES_MAX = 8 << 20
 HEARTBEAT_S = 0.25
+
+__all__ = ["Actor", "Announce", "Mailbox", "Outbox", "Runtime"]
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +54,14 @@ Announce = Callable[[str, float], None]
 class Actor:
     """Base of every actor: one asyncio process each.
 
-    `receives` gives, for each sender, the type (or union) of its messages.
+    `receives` gives, for each sender, the type (or union) of its messages. With `in_place`, bytes in
+    a message are memoryviews of the ring, which show other bytes once `receive` has returned; for an
+    actor that keeps no message and hands none to a thread. Otherwise they are copies.
     """
 
     name: ClassVar[str]
     receives: ClassVar[Mapping[str, object]]
+    in_place: ClassVar[bool] = False
 
     def __init__(self, config: Any, outbox: Outbox, phase: Announce) -> None:
         """Keep the parts; load nothing yet.
@@ -75,8 +79,8 @@ class Actor:
         """
 
     def receive(self, sender: str, message: Message) -> None:
-        """Handle one message. Views in it are valid during this call only."""
-        raise NotImplementedError(f"{type(self).__name__} got {type(message).__name__} from {sender}")
+        """Handle one message."""
+        raise TypeError(f"{type(self).__name__} handles no messages; got {type(message).__name__} from {sender}")
 
     def drained(self) -> None:
         """Act on the batch: all messages that were there in one loop turn have been handled."""
@@ -128,27 +132,29 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
 
-    async def live(self, grants: Grants) -> None:
+    async def live(self, descriptors: list[int]) -> None:
         """Start the actor, serve until told to stop, and stop it. Does not return if the actor fails."""
         self._loop.set_exception_handler(self._on_loop_error)
         self._loop.add_reader(self._channel.fileno(), self._on_control)
         self._beat()
         try:
-            await self._start(grants)
+            await self._start(descriptors)
             await self._stopped
             await self._actor.stop()
         except Exception as error:
             self.crash(error)
         self._mailbox.close()
 
-    async def _start(self, grants: Grants) -> None:
+    async def _start(self, descriptors: list[int]) -> None:
         actor_type: type[Actor] = load(self._launch.factory)
-        self._mailbox = Mailbox(actor_type.receives, self._line, self.crash, BACKLOG_BYTES_MAX)
-        self._install(grants)
+        form = MailboxForm(BACKLOG_BYTES_MAX, in_place=actor_type.in_place, poison=log.isEnabledFor(logging.DEBUG))
+        self._mailbox = Mailbox(actor_type.receives, self._line, self.crash, form)
+        self._install(self._launch.grants, descriptors)
         self._actor = actor_type(self._config(), self._mailbox.outbox, Announcer(self._channel, self._line))
         await self._actor.start()
         gc.collect()
         gc.freeze()  # what start-up made lives as long as the process: no collection walks it again
+        self._line.announce(now_us(), 0)  # the limit of the last start-up phase no longer holds
         self._tell(Ready())
 
     def crash(self, error: BaseException) -> NoReturn:
@@ -157,11 +163,11 @@ class Runtime:
         self._tell(Failed(_info(error)))
         os._exit(1)
 
-    def _install(self, grants: Grants) -> None:
-        try:
-            self._mailbox.install(grants)
-        finally:
-            close_all(grants.descriptors)
+    def _install(self, grants: list[EdgeGrant], descriptors: list[int]) -> None:
+        ends = adopt_ends(grants, descriptors)
+        self._mailbox.install(ends)
+        for _, files in ends:
+            files.close()
 
     def _config(self) -> Any:
         return msgspec.msgpack.decode(self._launch.config, type=load(self._launch.config_type))
@@ -186,7 +192,7 @@ class Runtime:
     def _obey(self, message: object, descriptors: list[int]) -> None:
         match message:
             case Swap():
-                self._swap(message, Grants(message.grants, descriptors))
+                self._swap(message, descriptors)
             case Open():
                 self._begin()
             case Stop():
@@ -195,9 +201,9 @@ class Runtime:
             case _:
                 raise TypeError(f"unexpected {type(message).__name__} on the control channel")
 
-    def _swap(self, swap: Swap, grants: Grants) -> None:
+    def _swap(self, swap: Swap, descriptors: list[int]) -> None:
         """Take the fresh ends. The actor hears of it at once, or, while it starts, before its first record."""
-        self._install(grants)
+        self._install(swap.grants, descriptors)
         if self._open:
             self._actor.peer_restarted(swap.restarted, swap.epoch)
             self._actor.drained()
@@ -206,7 +212,6 @@ class Runtime:
         self._tell(Swapped(swap.serial))
 
     def _begin(self) -> None:
-        self._line.announce(now_us(), 0)  # the limit of the last start-up phase no longer holds
         self._open = True
         for peer, epoch in self._restarted:
             self._actor.peer_restarted(peer, epoch)
@@ -214,7 +219,7 @@ class Runtime:
 
     def _tell(self, message: ToSupervisor) -> None:
         with contextlib.suppress(OSError):  # a supervisor that is gone shows as the channel's end
-            self._channel.send(message)
+            self._channel.send(message, wait=True)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the process on an exception that nobody caught: it means that some work stopped unseen."""
@@ -232,16 +237,16 @@ def _info(error: BaseException) -> ErrorInfo:
 def run(channel: Channel) -> None:
     """Become the actor that the channel's first message describes; return when it has stopped."""
     try:
-        received = channel.receive()
+        received = channel.receive(wait=True)
     except EOFError:
         return
     if received is None or not isinstance(received[0], Launch):
         raise TypeError("the first message on a control channel is Launch")
-    channel.set_blocking(False)
-    uvloop.run(_serve(channel, *received))
+    launch, descriptors = received[0], received[1]
+    uvloop.run(_serve(channel, launch, descriptors))
 
 
 async def _serve(channel: Channel, launch: Launch, descriptors: list[int]) -> None:
     set_up_logging(launch.actor, launch.log_level)
     page = StatusPage(descriptors[0])
-    await Runtime(channel, launch, page.line(launch.line)).live(Grants(launch.grants, descriptors[1:]))
+    await Runtime(channel, launch, page.line(launch.line)).live(descriptors[1:])

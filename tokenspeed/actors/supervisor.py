@@ -27,23 +27,27 @@ from tokenspeed import __version__
 from tokenspeed.actors.charge import ActorSpec, Charge
 from tokenspeed.actors.control import Swap
 from tokenspeed.actors.door import ControlDoor
-from tokenspeed.actors.edges import EdgeSpec, EdgeTable, check_edges
+from tokenspeed.actors.edges import EdgeSpec, EdgeTable, check_edges, split_ends
 from tokenspeed.actors.health import ActorHealth, State
 from tokenspeed.actors.life import Life
-from tokenspeed.actors.mailbox import Mailbox, OnMessage, RecordError
+from tokenspeed.actors.mailbox import Mailbox, MailboxForm, OnMessage, RecordError
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.rundir import RunFolder
 from tokenspeed.config import runtime_dir
-from tokenspeed.errors import EngineError, ErrorInfo, StartError
+from tokenspeed.errors import ErrorInfo, StartError
+from tokenspeed.ipc.segment import sweep as sweep_segments
 from tokenspeed.observe.attach import STATUS_PAGE, ActorEntry, EdgeEntry, Topology
 from tokenspeed.observe.logs import describe
 from tokenspeed.observe.page import StatusPage, now_us
+
+__all__ = ["ActorHealth", "ActorSpec", "EdgeSpec", "OnEvent", "OnMessage", "OnRestart", "State", "Supervisor"]
 
 WATCH_S = 0.25
 WATCHES_PER_STALL = 4
 OWN_PAUSE_S = 1.0  # a watch that comes this late says that we were stopped ourselves
 KILL_LIMIT_S = 10.0
 
+HOME_FORM = MailboxForm(backlog_bytes_max=None, in_place=False)  # it always reads
 NOT_ITS_WORDS = "actor_"  # codes of reasons that the actor's author did not foresee
 
 log = logging.getLogger(__name__)
@@ -168,7 +172,10 @@ class Supervisor:
         """Begin a new life, or, if the engine is still starting, give up."""
         charge = self._charges[life.name]
         charge.error = life.why().message
-        if self._stopping or self.lost:
+        if self._stopping:
+            return
+        if self.lost:
+            charge.state = State.DEAD
             return
         if not self._all_ready.done():
             self._all_ready.set_exception(_start_error(life))
@@ -188,17 +195,17 @@ class Supervisor:
         for index, spec in enumerate(self._specs):
             self._charges[spec.name] = Charge(spec, index, self._page.line(index))
         keep.callback(self._edges.close)
+        sweep_segments()
         self._edges.create(self._epoch)
-        self._mailbox = Mailbox(self._receives, self._page.line(len(self._specs)), self._on_bad_record, None)
+        self._mailbox = Mailbox(self._receives, self._page.line(len(self._specs)), self._on_bad_record, HOME_FORM)
         keep.callback(self._mailbox.close)
-        self._mailbox.install(self._edges.grants(self._home))
+        self._mailbox.install(self._edges.ends(self._home))
         self._mailbox.open(self._on_message, _nothing)
         door = ControlDoor(self._folder.socket_path, self._describe)
         keep.callback(door.close)
 
     def _begin(self, charge: Charge) -> None:
-        level = logging.getLevelName(log.getEffectiveLevel()).lower()
-        charge.begin(self, self._page.fileno(), self._edges.grants(charge.name), level)
+        charge.begin(self, self._page.fileno(), self._edges.ends(charge.name), log.getEffectiveLevel())
 
     def _running(self) -> list[Life]:
         return [life for charge in self._charges.values() if (life := charge.running_life)]
@@ -254,7 +261,7 @@ class Supervisor:
             await self._renew_edges(charge.name)
             await asyncio.sleep(delay_s)
             self._begin(charge)
-        except (OSError, EngineError) as error:
+        except Exception as error:
             self._lose(charge, f"cannot be restarted: {describe(error)}")
 
     async def _renew_edges(self, restarted: str) -> None:
@@ -266,7 +273,7 @@ class Supervisor:
             self._mailbox.pause()
             try:
                 await self._swap_survivors(touched, restarted, epoch)
-                self._mailbox.install(self._edges.grants(self._home, touched))
+                self._mailbox.install(self._edges.ends(self._home, touched))
                 self._on_restart(restarted, epoch)
             finally:
                 self._mailbox.resume()
@@ -275,11 +282,12 @@ class Supervisor:
         """Hand out fresh ends. An actor that is starting takes its own before it reads: no need to wait for it."""
         waits = []
         for life in self._running():
-            grants = self._edges.grants(life.name, touched)
-            if not grants.ends or life.name == restarted:
+            ends = self._edges.ends(life.name, touched)
+            if not ends or life.name == restarted:
                 continue
             self._serial += 1
-            done = life.swap(Swap(self._serial, restarted, epoch, grants.ends), grants.descriptors)
+            grants, descriptors = split_ends(ends)
+            done = life.swap(Swap(self._serial, restarted, epoch, grants), descriptors)
             if life.opened:
                 waits.append(done)
         if waits:

@@ -16,7 +16,7 @@ from typing import ClassVar
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
-from tokenspeed.errors import EngineError, TokenSpeedError, UserError
+from tokenspeed.errors import EngineError, TokenSpeedError
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.engine import Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
@@ -95,9 +95,7 @@ class TokenizerActor(Actor):
         sampling = request.sampling
         ids = self._builder.ids(request.prompt)
         room = self._config.model.max_model_len - len(ids)
-        if room < 1:
-            raise context_length_exceeded(len(ids), self._config.model.max_model_len)
-        end_ids = () if sampling.ignore_eos else tuple(self._builder.end_ids)
+        end_ids = () if sampling.ignore_eos else self._builder.end_ids
         max_tokens = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
         return Submit(
             request=request.request,
@@ -112,13 +110,3 @@ class TokenizerActor(Actor):
             session=request.session,
             stream=StreamSettings(sampling.stop, len(ids)),
         )
-
-
-def context_length_exceeded(prompt_tokens: int, max_model_len: int) -> UserError:
-    """Return the error that agents recognise as an overflow: both numbers are in the text."""
-    return UserError(
-        f"This model's maximum context length is {max_model_len} tokens. However, your prompt has "
-        f"{prompt_tokens} tokens, and one more is needed for the reply. Please shorten the prompt.",
-        code="context_length_exceeded",
-        param="messages",
-    )

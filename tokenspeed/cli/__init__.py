@@ -13,9 +13,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
 
 from tokenspeed import __version__
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Main = Callable[[list[str]], int]
 

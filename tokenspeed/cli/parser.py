@@ -18,31 +18,31 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that shows defaults and takes whole option names alone."""
+    """An argument parser that takes whole option names alone and says what was meant instead."""
 
-    def __init__(self, prog: str, description: str) -> None:
+    def __init__(self, prog: str, description: str, positional: str = "") -> None:
         super().__init__(
             prog=prog,
+            usage=f"{prog} [OPTION ...] {positional}".rstrip(),
             description=description,
             allow_abbrev=False,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         )
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
         """Return the options in `argv`, or leave with a usage error."""
         options, rest = self.parse_known_args(argv)
         unknown = next((word for word in rest if word.startswith("-")), rest[0] if rest else None)
-        if unknown is None:
-            return options
-        name = unknown.partition("=")[0]
-        known = [option for action in self._actions for option in action.option_strings]
-        self.error(f"unknown argument {name!r}{nearest(name, known)}")
+        if unknown is not None:
+            name = unknown.partition("=")[0]
+            known = [option for action in self._actions for option in action.option_strings]
+            self.error(f"unknown argument {name!r}{nearest(name, known)}")
+        return options
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the name in `known` that is like `name`, else ""."""
+    """Return " (did you mean X?)" for the name in `known` that is like `name`, else ""."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

@@ -50,7 +50,9 @@ class Screen:
 
     def _draw(self, event: str) -> None:
         share = fraction(event)
-        bar = "" if share is None else "[" + "#" * round(share * BAR_CHARS) + "." * round((1 - share) * BAR_CHARS) + "] "
+        bar = (
+            "" if share is None else "[" + "#" * round(share * BAR_CHARS) + "." * round((1 - share) * BAR_CHARS) + "] "
+        )
         width = shutil.get_terminal_size().columns - 1
         self._write(f"{self._wipe()}{(bar + event)[:width]}")
         self._drawn = True

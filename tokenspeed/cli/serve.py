@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tokenspeed.cli.demo import ABSENT, demo_file
 from tokenspeed.cli.parser import Parser, seconds, size, whole
 from tokenspeed.cli.screen import Screen
-from tokenspeed.config import EngineConfig, ServerConfig
+from tokenspeed.config import EngineConfig, ServerConfig, seconds_since_make
 from tokenspeed.errors import StartError
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
 
 def parser() -> Parser:
     """Return the parser of the command's options."""
-    reader = Parser("tokenspeed serve", "Serve a model over HTTP and a Unix socket.")
+    reader = Parser("tokenspeed serve", "Serve a model over HTTP and a Unix socket.", "[MODEL]")
     reader.add_argument(
-        "model", nargs="?", metavar="MODEL", help="folder with safetensors, or .gguf file; the demo model if left out"
+        "model", nargs="?", metavar="MODEL", help="folder with safetensors, or .gguf file (default: the demo model)"
     )
     _add_engine_options(reader.add_argument_group("engine"))
     _add_server_options(reader.add_argument_group("server"))
@@ -72,44 +72,44 @@ def server_config(options: argparse.Namespace) -> ServerConfig:
 
 def _add_engine_options(add: argparse._ArgumentGroup) -> None:
     default = EngineConfig()
-    add.add_argument("--served-model-name", metavar="NAME", help="name in the API; from the path if left out")
-    add.add_argument("--dtype", default=default.dtype, metavar="TYPE", help="type that is computed in")
+    add.add_argument("--served-model-name", metavar="NAME", help="name in the API (default: from the path)")
+    add.add_argument("--dtype", default=default.dtype, metavar="TYPE", help="type computed in (%(default)s)")
     add.add_argument(
-        "--max-model-len", type=whole(1, 2**31 - 1), metavar="TOKENS", help="longest context; the model's if left out"
+        "--max-model-len", type=whole(1, 2**31 - 1), metavar="TOKENS", help="longest context (default: the model's)"
     )
     add.add_argument(
         "--max-num-seqs",
         type=whole(1, 4096),
         default=default.max_num_seqs,
         metavar="N",
-        help="requests computed at once",
+        help="requests computed at once (%(default)s)",
     )
     add.add_argument(
         "--chunked-prefill-size",
         type=whole(1, 1 << 20),
         default=default.chunked_prefill_size,
         metavar="TOKENS",
-        help="prompt tokens per step",
+        help="prompt tokens per step (%(default)s)",
     )
     add.add_argument(
         "--overlap",
         type=whole(0, 1),
         default=default.overlap,
-        metavar="{0,1}",
-        help="steps planned before the last one's result is back",
+        metavar="0|1",
+        help="steps planned before the last one's result is back (%(default)s)",
     )
     add.add_argument(
         "--kv-cache-memory-bytes",
         dest="kv_cache_bytes",
         type=size,
         metavar="SIZE",
-        help="memory of the KV cache, such as 512M or 2G; worked out if left out",
+        help="memory of the KV cache, such as 512M or 2G (default: worked out)",
     )
     add.add_argument(
         "--enable-prefix-caching",
         action=argparse.BooleanOptionalAction,
         default=default.enable_prefix_caching,
-        help="keep and share the KV of prompts",
+        help="keep and share the KV of prompts (on)",
     )
     add.add_argument(
         "--stall-limit",
@@ -117,21 +117,23 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         type=seconds,
         default=default.stall_limit_s,
         metavar="S",
-        help="seconds without a turn of its loop after which an actor is frozen",
+        help="seconds without a turn of its loop after which an actor is frozen (%(default)s)",
     )
 
 
 def _add_server_options(add: argparse._ArgumentGroup) -> None:
     default = ServerConfig()
-    add.add_argument("--host", default=default.host, help="address to listen on; 0.0.0.0 for all")
-    add.add_argument("--port", type=whole(0, 65535), default=default.port, help="TCP port; 0 takes a free one")
+    add.add_argument("--host", default=default.host, help="address to listen on, 0.0.0.0 for all (%(default)s)")
+    add.add_argument(
+        "--port", type=whole(0, 65535), default=default.port, help="TCP port, 0 for a free one (%(default)s)"
+    )
     add.add_argument(
         "--drain-timeout",
         dest="drain_timeout_s",
         type=seconds,
         default=default.drain_timeout_s,
         metavar="S",
-        help="seconds that open requests have after SIGTERM",
+        help="seconds that open requests have after SIGTERM (%(default)s)",
     )
     add.add_argument(
         "--max-request-bytes",
@@ -139,20 +141,20 @@ def _add_server_options(add: argparse._ArgumentGroup) -> None:
         type=size,
         default=default.request_bytes_max,
         metavar="SIZE",
-        help="largest request body",
+        help="largest request body (32M)",
     )
     add.add_argument(
-        "--http", action=argparse.BooleanOptionalAction, default=default.http, help="open the HTTP port as well"
+        "--http", action=argparse.BooleanOptionalAction, default=default.http, help="open the HTTP port as well (on)"
     )
-    add.add_argument("--socket", metavar="PATH", help="path of the Unix socket; in the runtime folder if left out")
+    add.add_argument("--socket", metavar="PATH", help="path of the Unix socket (default: in the runtime folder)")
     add.add_argument(
         "--stop-with-stdin",
         action="store_true",
         default=default.stop_with_stdin,
         help="stop when standard input closes",
     )
-    add.add_argument("--log-level", choices=LEVELS, default="info", help="least level that is logged")
-    add.add_argument("--quiet", action="store_true", help="no banner, progress on a terminal alone")
+    add.add_argument("--log-level", choices=LEVELS, default="info", help="least level that is logged (%(default)s)")
+    add.add_argument("--quiet", action="store_true", help="no banner, and progress on a terminal alone")
 
 
 def _serve(options: argparse.Namespace, screen: Screen, begun_s: float, make_engine: MakeEngine | None) -> int:
@@ -176,5 +178,7 @@ def _serve(options: argparse.Namespace, screen: Screen, begun_s: float, make_eng
 
     async def on_ready() -> None:
         await tell_ready(screen, engine, sockets, time.monotonic() - begun_s)
+        if (make_s := seconds_since_make()) is not None:
+            screen.say(f"first token {make_s:.1f} s after make began")
 
     return run_service(lambda: Service(engine, config, sockets, on_ready))

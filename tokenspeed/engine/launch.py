@@ -11,6 +11,7 @@ from pathlib import Path
 from tokenspeed.actors.charge import ActorSpec
 from tokenspeed.actors.edges import EdgeSpec
 from tokenspeed.config import (
+    PAGE_TOKENS_CPU,
     DetokenizerConfig,
     EngineConfig,
     ExecutorConfig,
@@ -92,8 +93,19 @@ def kv_bytes_per_token(checkpoint: Checkpoint) -> int:
 
 
 def kv_cache_bytes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig) -> int:
-    """Return the memory for KV pages: as asked, else what full slots need, at most 4 GiB."""
-    if config.kv_cache_bytes is not None:
-        return config.kv_cache_bytes
-    wanted = kv_bytes_per_token(checkpoint) * model.max_model_len * config.max_num_seqs
-    return min(wanted, KV_CACHE_BYTES_DEFAULT)
+    """Return the memory for KV pages: as asked, else what full slots need, at most 4 GiB.
+
+    One request of the full context must fit. Raises `StartError` with the context that would.
+    """
+    page_bytes = kv_bytes_per_token(checkpoint) * PAGE_TOKENS_CPU
+    context_bytes = (1 + -(-model.max_model_len // PAGE_TOKENS_CPU)) * page_bytes  # page 0 is padding
+    if config.kv_cache_bytes is None:
+        return max(context_bytes, min(context_bytes * config.max_num_seqs, KV_CACHE_BYTES_DEFAULT))
+    if config.kv_cache_bytes < context_bytes:
+        tokens = max(0, config.kv_cache_bytes // page_bytes - 1) * PAGE_TOKENS_CPU
+        raise StartError(
+            f"A KV cache of {config.kv_cache_bytes} bytes holds {tokens} tokens, less than one request of "
+            f"max_model_len {model.max_model_len}: give it at least {context_bytes} bytes, or set max_model_len "
+            f"to at most {tokens}."
+        )
+    return config.kv_cache_bytes

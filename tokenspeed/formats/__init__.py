@@ -1,0 +1,1 @@
+"""What lies in a checkpoint's files: metadata and tensor indexes, read without torch."""

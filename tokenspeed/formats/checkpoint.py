@@ -119,19 +119,12 @@ def _refuse_gguf(file: GgufFile) -> None:
         )
     kind = file.get("general.type", str) or "model"
     if kind != "model":
-        raise StartError(f"{file.path} holds no model but a {kind}; give the model's .gguf file.")
+        raise StartError(f"{file.path} is of type {kind}; give the model's .gguf file.")
 
 
 def _origin(file: GgufFile) -> str:
     keys = ("general.source.url", "general.repo_url", "general.base_model.0.repo_url", "general.organization")
     return next((text for key in keys if (text := file.get(key, str))), "")
-
-
-class _RopeScaling(msgspec.Struct):
-    rope_type: str | None = None
-    type: str | None = None
-    factor: float | None = None
-    original_max_position_embeddings: int | None = None
 
 
 class _HfConfig(msgspec.Struct):
@@ -145,7 +138,6 @@ class _HfConfig(msgspec.Struct):
     architectures: list[str] | None = None
     num_key_value_heads: int | None = None
     head_dim: int | None = None
-    rope_scaling: _RopeScaling | None = None
     quantization_config: dict[str, object] | None = None
 
 
@@ -167,7 +159,7 @@ def _describe_folder(folder: Path) -> Checkpoint:
             weights_bytes=weights.bytes,
             parameters=weights.parameters,
             types=weights.types,
-            max_position=_max_position(config),
+            max_position=config.max_position_embeddings,
             vocab_tokens=config.vocab_size,
             layers=config.num_hidden_layers,
             hidden=config.hidden_size,
@@ -194,15 +186,6 @@ def _hf_config(folder: Path) -> _HfConfig:
         method = config.quantization_config.get("quant_method", "unknown")
         raise StartError(f"{folder} is quantised by {method}; give the unquantised folder or a .gguf file.")
     return config
-
-
-def _max_position(config: _HfConfig) -> int:
-    """Return the context length; YaRN writes the trained length and a factor instead of the product."""
-    scaling = config.rope_scaling
-    if scaling is None or (scaling.rope_type or scaling.type) != "yarn":
-        return config.max_position_embeddings
-    trained = scaling.original_max_position_embeddings or config.max_position_embeddings
-    return max(config.max_position_embeddings, int(trained * (scaling.factor or 1.0)))
 
 
 class _Weights(NamedTuple):

@@ -88,7 +88,7 @@ class GgufFile(msgspec.Struct, frozen=True):
             return cast("T", float(value))
         if value is None or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
             return value
-        raise StartError(f"{self.path}: {key} is a {type(value).__name__}; a {kind.__name__} is needed.")
+        raise StartError(f"{self.path}: {key} is of type {type(value).__name__}; {kind.__name__} is needed.")
 
     def need(self, key: str, kind: type[T]) -> T:
         """Return the value of `key`; raise `StartError` if it is absent or no `kind`."""

@@ -46,7 +46,7 @@ DTYPES = {
     "F64": 8,
 }
 
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ import logging
 import os
 import time
 
-LEVELS = ("debug", "info", "warning", "error")
 STDERR = 2
 
 
@@ -46,13 +45,13 @@ class StderrHandler(logging.Handler):
             return
 
 
-def set_up_logging(actor: str, level: str) -> None:
-    """Send every log event of this process to standard error, from `level` (one of `LEVELS`) on."""
+def set_up_logging(actor: str, level: int) -> None:
+    """Send every log event of this process to standard error, from `level` (a number of `logging`) on."""
     handler = StderrHandler()
-    handler.setFormatter(LineFormatter(actor, tracebacks=level == "debug"))
+    handler.setFormatter(LineFormatter(actor, tracebacks=level <= logging.DEBUG))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(level)
 
 
 def describe(error: BaseException) -> str:

@@ -67,13 +67,17 @@ class StatusLine:
         self._words[Word.RECORDS_OUT] = records_out
         self._words[Word.BACKLOG_BYTES] = backlog_bytes
 
+    def release(self) -> None:
+        """Let go of the page's memory; the line is of no use from here on."""
+        self._words.release()
+
     def __getitem__(self, word: Word) -> int:
         """Return one number."""
         return int(self._words[word])
 
 
 class StatusPage:
-    """The mapping of all lines; closing it ends its descriptor too."""
+    """The mapping of all lines, and its descriptor."""
 
     def __init__(self, descriptor: int, *, writable: bool = True) -> None:
         """Map the page behind `descriptor` and own that; OSError or ValueError if it is none."""
@@ -81,6 +85,7 @@ class StatusPage:
         access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
         self._map = mmap.mmap(descriptor, os.fstat(descriptor).st_size, mmap.MAP_SHARED, access)
         self._words = memoryview(self._map).cast("Q")
+        self._lines: list[StatusLine] = []
 
     @classmethod
     def create(cls, lines: int) -> StatusPage:
@@ -98,7 +103,9 @@ class StatusPage:
         """Return line `index`; IndexError outside the page."""
         if not 0 <= index < len(self):
             raise IndexError(f"line {index} of a status page with {len(self)} lines")
-        return StatusLine(self._words[index * LINE_WORDS : (index + 1) * LINE_WORDS])
+        line = StatusLine(self._words[index * LINE_WORDS : (index + 1) * LINE_WORDS])
+        self._lines.append(line)
+        return line
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -109,7 +116,9 @@ class StatusPage:
         return os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Close the descriptor. The memory stays mapped until the last line is gone."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Unmap the page, whose lines end with it, and close its descriptor."""
+        for line in self._lines:
+            line.release()
+        self._words.release()
+        self._map.close()
+        os.close(self._fd)

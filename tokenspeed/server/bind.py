@@ -90,10 +90,17 @@ def _listening(table: str, port: int) -> list[str]:
 def _holds(pid: str, inodes: set[str]) -> bool:
     wanted = {f"socket:[{inode}]" for inode in inodes}
     try:
-        links = [os.readlink(entry) for entry in (PROC / pid / "fd").iterdir()]
+        entries = list((PROC / pid / "fd").iterdir())
     except OSError:
         return False
-    return not wanted.isdisjoint(links)
+    return any(_link(entry) in wanted for entry in entries)
+
+
+def _link(entry: Path) -> str:
+    try:
+        return os.readlink(entry)
+    except OSError:
+        return ""  # closed meanwhile
 
 
 def _command(pid: str) -> str:

@@ -9,7 +9,6 @@ Invariant: a socket lies in a folder that its owner alone can enter.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import stat
@@ -23,7 +22,7 @@ from tokenspeed.errors import StartError
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 64 << 20
-SOCKET_NAME = "api.sock"
+FOLDER_NAME = "api"  # beside the folders of the supervisors, which sweep their own
 SOCKET_PATH_BYTES_MAX = 107
 
 
@@ -69,21 +68,25 @@ def frame(message: Any) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
+def socket_folder() -> Path:
+    """Return the folder of this user's sockets."""
+    return runtime_dir() / FOLDER_NAME
+
+
 def socket_path(pid: int) -> Path:
     """Return where the server with process id `pid` listens."""
-    return runtime_dir() / str(pid) / SOCKET_NAME
+    return socket_folder() / f"{pid}.sock"
 
 
 def running_sockets() -> list[Path]:
     """Return the sockets of this user's running servers, the newest first."""
-    folder = runtime_dir()
+    folder = socket_folder()
     try:
         check_private(folder)
-        entries = [entry for entry in folder.iterdir() if entry.name.isdecimal()]
+        found = [(path.stat().st_mtime, path) for path in folder.glob("*.sock") if answers(path)]
     except (OSError, StartError):
         return []
-    found = [entry / SOCKET_NAME for entry in entries if answers(entry / SOCKET_NAME)]
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def answers(path: Path) -> bool:
@@ -98,12 +101,14 @@ def answers(path: Path) -> bool:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the sockets in `folder` whose processes are gone."""
-    for entry in folder.iterdir():
-        if entry.name.isdecimal() and not Path("/proc", entry.name).exists():
-            with contextlib.suppress(OSError):
-                (entry / SOCKET_NAME).unlink(missing_ok=True)
-                entry.rmdir()
+    """Remove the sockets in `folder` whose process is gone.
+
+    Both signs must agree: one that is being made does not answer yet, and one that is shared with
+    another container has a process that cannot be seen here.
+    """
+    for path in folder.glob("*.sock"):
+        if not Path("/proc", path.stem).exists() and not answers(path):
+            path.unlink(missing_ok=True)
 
 
 def private_folder(folder: Path) -> Path:
@@ -111,8 +116,12 @@ def private_folder(folder: Path) -> Path:
     for part in (folder.parent, folder):
         try:
             part.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if part.lstat().st_uid == os.getuid() and not part.is_symlink():
+                part.chmod(0o700)
         except OSError as error:
-            raise StartError(f"{part} cannot be made: {error.strerror}; set XDG_RUNTIME_DIR to a folder of yours.") from None
+            raise StartError(
+                f"{part} cannot be made ({error.strerror}); set XDG_RUNTIME_DIR to one of yours."
+            ) from None
         check_private(part)
     return folder
 

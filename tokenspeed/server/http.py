@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from tokenspeed.errors import UserError
+from tokenspeed.errors import StartError, UserError
 from tokenspeed.server.errors import error_body
 
 HEADER_BYTES_MAX = 64 << 10
@@ -83,7 +83,7 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=idle_s_max,
-                timeout_graceful_shutdown=int(FLUSH_S_MAX),
+                proxy_headers=False,
             )
         )
         self._task: asyncio.Task[None] | None = None
@@ -92,15 +92,19 @@ class HttpServer:
         """Serve from now on."""
         self._task = asyncio.create_task(self._server.serve(self._sockets))
         while not self._server.started:
+            await asyncio.wait((self._task,), timeout=0.002)
             if self._task.done():
-                return self._task.result()
-            await asyncio.sleep(0.005)
+                self._task.result()
+                raise StartError("The HTTP server ended before it began; the log says why.")
 
     async def stop(self, *, at_once: bool = False) -> None:
-        """Close the sockets, let answers flush for a moment (not with `at_once`), and return."""
+        """Close the sockets, let answers flush for a moment (not with `at_once`), cut the rest."""
         self._server.should_exit = True
-        if at_once:
-            for connection in self._server.server_state.connections:
-                connection.transport.abort()
+        if self._task is not None and not at_once:
+            await asyncio.wait((self._task,), timeout=FLUSH_S_MAX)
+        state = self._server.server_state
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
         if self._task is not None:
             await self._task

@@ -220,6 +220,8 @@ def _check_messages(messages: list[ChatMessage]) -> None:
             )
         if message.content is None and message.role in ROLES_WITH_CONTENT:
             raise UserError(f"{where}.content is missing; a {message.role} message needs it.", param=f"{where}.content")
+        if message.content is None and message.role == "tool":
+            message.content = ""  # a tool that said nothing
         if isinstance(message.content, list):
             _check_parts(f"{where}.content", message.content)
 
@@ -254,7 +256,7 @@ def _sampling(body: ChatRequest) -> SamplingParams:
     """Return the sampling settings; `max_completion_tokens`, the newer name, goes before `max_tokens`."""
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or ()
-    given = {
+    given: dict[str, Any] = {
         "temperature": body.temperature,
         "top_p": body.top_p,
         "top_k": body.top_k,

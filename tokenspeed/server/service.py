@@ -31,7 +31,8 @@ from tokenspeed.server.ports import EngineLike
 from tokenspeed.server.unix import UnixDoor
 
 LOOK_S = 0.25
-CLOSE_S_MAX = 5.0
+CLOSE_S_MAX = 12.0  # the actors have 5 s to end by themselves, then they are killed
+CLOSE_AT_ONCE_S_MAX = 2.0
 STDIN = 0
 
 log = logging.getLogger("tokenspeed.server")
@@ -174,9 +175,12 @@ class Service:
         for failed in await asyncio.gather(*stops, return_exceptions=True):
             if isinstance(failed, Exception):
                 log.error("a door did not close well", exc_info=failed)
+        limit_s = CLOSE_AT_ONCE_S_MAX if at_once else CLOSE_S_MAX
         try:
-            async with asyncio.timeout(CLOSE_S_MAX):
+            async with asyncio.timeout(limit_s):
                 await self._engine.close()
+        except TimeoutError:
+            log.error("the engine did not close well within %g s; its processes die with this one", limit_s)
         except Exception:
             log.exception("the engine did not close well")
 

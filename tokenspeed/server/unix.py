@@ -41,7 +41,7 @@ def bind_unix(path: str | None) -> tuple[socket.socket, Path]:
     if len(os.fsencode(place)) > SOCKET_PATH_BYTES_MAX:
         raise StartError(f"The path {place} is longer than {SOCKET_PATH_BYTES_MAX} bytes; give a shorter --socket.")
     if not path:
-        sweep(private_folder(place.parent).parent)
+        sweep(private_folder(place.parent))
     _remove_stale(place)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -82,7 +82,6 @@ class UnixDoor:
         self._sock.close()
         with contextlib.suppress(OSError):
             self._path.unlink()
-            self._path.parent.rmdir()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -105,8 +104,9 @@ class UnixDoor:
             _check_peer(writer)
             call = decode_msgpack(await self._read(reader), Call)
         except TokenSpeedError as error:
-            return await send(failure(error))
-        await unless_gone(self._calls.answer(call, send), _until_closed(reader))
+            await send(failure(error))
+        else:
+            await unless_gone(self._calls.answer(call, send), _until_closed(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         size = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from tokenspeed.errors import StartError
 from tokenspeed.formats.gguf import read_gguf
 from tokenspeed.formats.location import weights_path
 
@@ -42,6 +43,16 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     def mark_text(self, token: int | None) -> str:
         """Return the text of the control token `token`, "" if it is none."""
         return next((text for text, mark in self.marks.items() if mark.id == token), "")
+
+
+def read_template(path: Path) -> str | None:
+    """Return the chat template in the file at `path`, None if there is no such file."""
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"{path} cannot be read ({error}): download it again.") from error
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:

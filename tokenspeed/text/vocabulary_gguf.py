@@ -6,12 +6,11 @@ Knows the key names and token types of the format, and nothing about encoding.
 from __future__ import annotations
 
 from enum import IntEnum
-from pathlib import Path
 
 from tokenspeed.errors import StartError
 from tokenspeed.formats.gguf import GgufFile
 from tokenspeed.text.byte_level import byte_level_bytes, sentencepiece_bytes
-from tokenspeed.text.vocabulary import Mark, Vocabulary
+from tokenspeed.text.vocabulary import Mark, Vocabulary, read_template
 
 MODELS = ("gpt2", "llama")
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -78,8 +77,5 @@ def _id(file: GgufFile, key: str) -> int | None:
 
 
 def _template(file: GgufFile) -> str | None:
-    beside = Path(file.path).parent / "chat_template.jinja"
     template = file.get("tokenizer.chat_template", str)
-    if template is None and beside.is_file():
-        return beside.read_text("utf-8")
-    return template
+    return template if template is not None else read_template(file.path.parent / "chat_template.jinja")

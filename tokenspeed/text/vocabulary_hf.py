@@ -13,7 +13,9 @@ import msgspec
 
 from tokenspeed.errors import StartError
 from tokenspeed.text.byte_level import byte_level_bytes, sentencepiece_bytes
-from tokenspeed.text.vocabulary import Mark, Vocabulary
+from tokenspeed.text.vocabulary import Mark, Vocabulary, read_template
+
+TOKENS_MAX = 1 << 24
 
 
 class _AddedToken(msgspec.Struct):
@@ -102,6 +104,8 @@ def _token_bytes(folder: Path, source: _TokenizerJson, ids: dict[str, int], mark
         seen = ", ".join(sorted(kinds)) or "none"
         raise StartError(f"{folder} has a tokenizer with the decoder {seen}; byte-level and sentencepiece can be read.")
     spell = byte_level_bytes if "ByteLevel" in kinds else sentencepiece_bytes
+    if ids and not 0 <= min(ids.values()) <= max(ids.values()) < TOKENS_MAX:
+        raise StartError(f"{folder} has a tokenizer with ids outside 0 to {TOKENS_MAX - 1}: download it again.")
     added = {token.content for token in source.added_tokens}
     table = [b""] * (max(ids.values(), default=-1) + 1)
     for text, token in ids.items():
@@ -146,9 +150,9 @@ def _content(token: object) -> str:
 
 
 def _template(folder: Path, settings: dict[str, Any]) -> str | None:
-    beside = folder / "chat_template.jinja"
-    if beside.is_file():
-        return beside.read_text("utf-8")
+    beside = read_template(folder / "chat_template.jinja")
+    if beside is not None:
+        return beside
     found = settings.get("chat_template") or _json(folder / "chat_template.json").get("chat_template")
     if isinstance(found, list):
         named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import io
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.server.fake_engine import FakeEngine
+from tokenspeed.cli import banner
+from tokenspeed.cli.banner import curl, greet, tell_ready
+from tokenspeed.cli.screen import Screen
+from tokenspeed.config import ServerConfig
+from tokenspeed.errors import EngineError
+from tokenspeed.server.bind import bind
+from tokenspeed.server.service import Sockets
+from tokenspeed.server.unix import bind_unix
+
+
+@pytest.fixture
+def sockets(tmp_path: Path, runtime: Path) -> Sockets:
+    return Sockets(bind("127.0.0.1", 0), *bind_unix(str(runtime / "s")))
+
+
+def test_the_demo_says_what_it_is(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
+    def greeting() -> str:
+        out = io.StringIO()
+        greet(Screen(out), FakeEngine(), ServerConfig(), sockets)
+        return out.getvalue()
+
+    assert "demo" not in greeting()
+    monkeypatch.setattr(banner, "demo_file", lambda: FakeEngine().checkpoint.path)
+    said = greeting()
+    for words in ("135M parameters", "not for work", "HuggingFaceTB/SmolLM2-135M-Instruct", "Apache-2.0"):
+        assert words in said
+
+
+def test_statistics_that_fail_do_not_hide_that_it_is_ready(sockets: Sockets) -> None:
+    class Mute(FakeEngine):
+        async def stats(self) -> object:  # type: ignore[override]
+            raise EngineError("no answer")
+
+    out = io.StringIO()
+    uvloop.run(tell_ready(Screen(out), Mute(), sockets, 1.25))  # type: ignore[arg-type]
+    assert "not known (no answer)" in out.getvalue()
+    assert "ready in 1.2 s" in out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["m", "it's", 'a "b" $c'])
+def test_the_line_to_paste_is_quoted(name: str) -> None:
+    words = shlex.split(curl("http://127.0.0.1:1", name))
+    assert words[:2] == ["curl", "http://127.0.0.1:1/v1/chat/completions"]
+    assert json.loads(words[-1])["model"] == name

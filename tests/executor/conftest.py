@@ -1,0 +1,7 @@
+"""Small matrices: a second thread would only wait for the first."""
+
+from __future__ import annotations
+
+import torch
+
+torch.set_num_threads(1)

@@ -1,0 +1,47 @@
+"""The documents say what is there: links, doors of the Makefile, fields of the HTTP API, pins."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tokenspeed.config import EngineConfig
+from tokenspeed.sampling import SamplingParams
+from tokenspeed.server.schema import NEUTRAL, ChatRequest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
+HTTP_API = (REPOSITORY / "docs/http-api.md").read_text()
+PYTHON_API = (REPOSITORY / "docs/python-api.md").read_text()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_links_and_doors_exist(path: Path) -> None:
+    text = path.read_text()
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (path.parent / link).exists(), link
+    doors = set(re.findall(r"^([a-z-]+):.*##", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    for door in re.findall(r"`make ([a-z]+(?:-[a-z]+)*)", text):
+        assert door in doors or door.startswith("check-"), door
+
+
+def test_every_field_of_a_chat_request_is_described() -> None:
+    refused = HTTP_API.partition("### What is refused")[2].partition("## GET")[0]
+    table = HTTP_API.partition("| field |")[2].partition("The headers")[0]
+    for field in ChatRequest.__struct_fields__:
+        assert f"`{field}`" in (refused if field in NEUTRAL else table), field
+
+
+def test_every_setting_of_the_python_api_is_described() -> None:
+    for field in (*EngineConfig.__struct_fields__, *SamplingParams.__struct_fields__):
+        assert field == "model" or re.search(rf"\b{field}\b", PYTHON_API), field
+
+
+def test_the_demo_model_is_the_same_everywhere() -> None:
+    pin = re.search(r"^DEMO_MODEL := (\S+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert pin is not None
+    from tokenspeed.cli.demo import REQUIREMENT
+
+    assert pin.group(1) == REQUIREMENT

@@ -1,0 +1,103 @@
+"""Logits of random Llamas against transformers, from both kinds of checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenspeed_kernels import selector
+from tokenspeed_kernels.attention import AttentionRows
+
+from tests.llamas import LLAMA3_ROPE, SIZES, random_llama, save_folder, save_gguf
+from tokenspeed.executor.pools import PagePool, PageShape
+from tokenspeed.executor.ranks import join_group
+from tokenspeed.model.build import declare_model
+from tokenspeed.model.layers import ForwardStep
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "grouped": {},
+    "tied": {"tie_word_embeddings": True},
+    "one_key_head": {"num_key_value_heads": 1},
+    "every_head_its_own": {"num_key_value_heads": 4},
+    "odd_sizes": {"hidden_size": 60, "head_dim": 10, "num_attention_heads": 6, "intermediate_size": 77},
+    "linear_rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}},
+    "llama3_rope": {"rope_parameters": LLAMA3_ROPE},
+}
+IDS = torch.randint(0, SIZES["vocab_size"], (150,), generator=torch.Generator().manual_seed(5))
+PAGE_TOKENS = 16
+
+
+@pytest.mark.parametrize("writer", [save_folder, save_gguf])
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_logits_equal_transformers(changes: dict[str, Any], writer: Any, tmp_path: Path) -> None:
+    """One shot, in chunks, and id by id: always the logits of transformers."""
+    model = random_llama(**changes)
+    with torch.inference_mode():
+        wanted = model(IDS[None]).logits[0]
+    path = writer(model, tmp_path / "checkpoint")
+    for cuts in ([150], [64, 64, 22], [1, 16, 17, 31, 85], [140] + [1] * 10):
+        torch.testing.assert_close(_logits(path, cuts), wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+def test_gguf_types_read_as_dequantised(kind: str, tmp_path: Path) -> None:
+    """A GGUF of each type equals transformers running the numbers that the type can hold."""
+    model = random_llama(hidden_size=64, head_dim=16, intermediate_size=96)
+    path = save_gguf(model, tmp_path / "checkpoint", kind)
+    with torch.inference_mode():
+        for weight in model.parameters():
+            if weight.ndim == 2:
+                weight.copy_(_through(weight, kind))
+        wanted = model(IDS[None]).logits[0]
+    torch.testing.assert_close(_logits(path, [150]), wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_safetensors_types_widen(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Half-precision folders are computed in float32."""
+    model = random_llama()
+    path = save_folder(random_llama().to(dtype), tmp_path / "checkpoint")
+    with torch.inference_mode():
+        for weight in model.parameters():
+            weight.copy_(weight.to(dtype))
+        wanted = model(IDS[None]).logits[0]
+    torch.testing.assert_close(_logits(path, [150]), wanted, rtol=0, atol=1e-4)
+
+
+def test_reference_attention_computes_the_same(tmp_path: Path) -> None:
+    """The kernel that is written to be read, chosen by an override, gives the same logits."""
+    path = save_folder(random_llama(), tmp_path / "checkpoint")
+    fast = _logits(path, [100, 50])
+    torch.testing.assert_close(_logits(path, [100, 50], {"attention": "reference"}), fast, rtol=0, atol=1e-4)
+
+
+def _through(weight: torch.Tensor, kind: str) -> torch.Tensor:
+    import gguf
+
+    number = gguf.GGMLQuantizationType[kind]
+    # Rows change places between the two formats, and no block spans two rows.
+    return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(weight.numpy(), number), number))
+
+
+def _logits(path: Path, cuts: list[int], kernels: dict[str, str] | None = None) -> torch.Tensor:
+    """Run `IDS` in pieces of `cuts` through scattered pages; return the logits of every position."""
+    declared = declare_model(
+        str(path), 256, torch.float32, selector("cpu", config=kernels), join_group(0, 1, rendezvous="")
+    )
+    model = declared.load(lambda phase, share: None)
+    shape = declared.shape
+    pool = PagePool(PageShape(shape.layers, PAGE_TOKENS, shape.kv_heads, shape.head_dim, torch.float32), 32)
+    table = torch.randperm(31, generator=torch.Generator().manual_seed(1))[:10] + 1
+    logits = []
+    done = 0
+    for count in cuts:
+        positions = torch.arange(done, done + count)
+        places = table[positions // PAGE_TOKENS] * PAGE_TOKENS + positions % PAGE_TOKENS
+        rows = AttentionRows(torch.tensor([count]), torch.tensor([done]), table[None])
+        with torch.inference_mode():
+            step = ForwardStep(IDS[done : done + count], positions, places, rows)
+            logits.append(model.logits(model(step, pool.layers)))
+        done += count
+    return torch.cat(logits)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.server.doors import CHAT, HI, Door, knock, until
+from tests.server.fake_engine import FOREVER, FakeEngine
+from tokenspeed.server.identity import request_id
+
+
+@pytest.mark.parametrize("good", ["a", "req-1", "0af7651916cd43dd:8448/eb@x=+", "x" * 128])
+def test_a_plain_id_is_kept(good: str) -> None:
+    assert request_id(good) == good
+
+
+@pytest.mark.parametrize("bad", [None, "", "x" * 129, "two words", "new\nline", 'quo"te', "ünicode", "<b>"])
+def test_any_other_is_replaced(bad: str | None) -> None:
+    made = request_id(bad)
+    assert made != bad
+    assert request_id(made) == made
+    assert request_id(bad) != made
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/v1/models", "/nothing", CHAT])
+def test_every_answer_carries_the_id(path: str) -> None:
+    async def test(door: Door) -> None:
+        reply = await door.client.get(path, headers={"X-Request-Id": "mine-1"})
+        assert reply.headers["x-request-id"] == "mine-1"
+        assert (await door.client.get(path)).headers["x-request-id"].startswith("req-")
+
+    knock(test)
+
+
+def test_work_is_logged_in_one_line_and_probes_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(door: Door) -> None:
+        for path in ("/health", "/ready"):
+            await door.client.get(path)
+        for stream in (False, True):
+            await door.client.post(CHAT, json={**HI, "stream": stream}, headers={"X-Request-Id": f"id-{stream}"})
+        await door.client.get("/no%0Alines")
+
+    caplog.set_level(logging.INFO, "tokenspeed.server")
+    knock(test)
+    lines = [record.getMessage() for record in caplog.records if record.name == "tokenspeed.server"]
+    assert len(lines) == 3
+    for line, ident in zip(lines, ("id-False", "id-True"), strict=False):
+        assert line.startswith(f"POST {CHAT} 200 ")
+        assert f"id={ident} prompt=7 cached=4 reply=3 finish=stop" in line
+    assert "/no%0Alines 404" in lines[2]
+
+
+def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(door: Door) -> None:
+        _, writer = await door.connect()
+        body = b'{"messages":[{"role":"user","content":"x"}]}'
+        writer.write(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (CHAT.encode(), len(body), body))
+        await until(lambda: door.engine.requests_open == 1)
+        writer.close()
+        await until(lambda: door.engine.cancelled == [1])
+        await until(lambda: bool(caplog.records))
+
+    caplog.set_level(logging.INFO, "tokenspeed.server")
+    knock(test, lambda: FakeEngine(script=[FOREVER]).begin())
+    assert f"POST {CHAT} 499 " in caplog.text

@@ -1,0 +1,88 @@
+"""Pages of KV memory, and the state of slots, on one device.
+
+Owns the tensors and nothing else. Which request holds which page or slot is the scheduler's
+business: this file never sees a request.
+
+Invariant: page tables name pages below `pages_total`; page 0 and slot 0 are padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tokenspeed.messages.executor import SlotOpening
+from tokenspeed.model.layers import KvPages
+
+# A plan may reserve pages for tokens past the longest sequence, which no row will ever reach.
+LOOKAHEAD_TOKENS = 64
+
+Ints = np.typing.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PageShape:
+    """What one page of one rank holds: keys and values of `page_tokens` tokens in all layers."""
+
+    layers: int
+    page_tokens: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        """Memory of one page."""
+        return 2 * self.layers * self.page_tokens * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class PagePool:
+    """The KV cache: for each layer two tensors [pages, page_tokens, kv_heads, head_dim]."""
+
+    def __init__(self, shape: PageShape, pages_total: int) -> None:
+        """Reserve zeroed pages: kernels read padding, and it must be finite."""
+        self.pages_total = pages_total
+        sizes = (2, pages_total, shape.page_tokens, shape.kv_heads, shape.head_dim)
+        layer_bytes = pages_total * shape.bytes // shape.layers
+        # numpy takes zeroed memory from the operating system, which hands it out on first touch;
+        # torch.zeros would write it all now.
+        memory = [torch.from_numpy(np.zeros(layer_bytes, np.uint8)) for _ in range(shape.layers)]
+        blocks = [layer.view(shape.dtype).view(sizes) for layer in memory]
+        self.layers = [KvPages(block[0], block[1]) for block in blocks]
+
+
+class SlotPool:
+    """Per-slot state: page table, last id, sampling settings. `slots` counts slot 0."""
+
+    def __init__(self, slots: int, max_model_len: int, page_tokens: int) -> None:
+        """Reserve everything at once."""
+        self.slots = slots
+        self.pages_max = -(-(max_model_len + LOOKAHEAD_TOKENS) // page_tokens)
+        self.page_table = np.zeros((slots, self.pages_max), np.int64)
+        self.last_id = np.zeros(slots, np.int64)
+        self.temperature = np.zeros(slots, np.float32)
+        self.top_k = np.zeros(slots, np.int64)
+        self.top_p = np.ones(slots, np.float64)
+        self.min_p = np.zeros(slots, np.float64)
+        self.seed = np.zeros(slots, np.int64)
+        self.suppress_until = np.zeros(slots, np.int64)
+        self.suppress: list[Ints] = [np.zeros(0, np.int64)] * slots
+
+    def open(self, opening: SlotOpening) -> None:
+        """Write everything about a slot; nothing of what it held remains."""
+        slot = opening.slot
+        self.page_table[slot] = 0
+        self.last_id[slot] = 0
+        self.temperature[slot] = opening.temperature
+        self.top_k[slot] = opening.top_k
+        self.top_p[slot] = opening.top_p
+        self.min_p[slot] = opening.min_p
+        self.seed[slot] = np.uint64(opening.seed & 0xFFFFFFFFFFFFFFFF).astype(np.int64)
+        self.suppress_until[slot] = opening.suppress_until
+        self.suppress[slot] = np.frombuffer(bytes(opening.suppress), np.int32).astype(np.int64)
+
+    def set_pages(self, slots: Ints, indices: Ints, pages: Ints) -> None:
+        """Write page-table entries."""
+        self.page_table[slots, indices] = pages

@@ -1,0 +1,96 @@
+"""From a path to a model that is declared, placed and bound; then to one with weights.
+
+The one file that knows which class computes which architecture. It reserves no weights before
+`Declared.load`, so that the caller can compare what they need with the memory there is.
+
+Invariant: a declared model fits its group: every cut divides among the ranks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import torch
+from tokenspeed_kernels import Selector
+
+from tokenspeed.errors import StartError
+from tokenspeed.model.checkpoint import CheckpointTensors, open_checkpoint
+from tokenspeed.model.config import ModelShape, read_shape
+from tokenspeed.model.layers import ForwardStep, KvPages
+from tokenspeed.model.llama import Llama
+from tokenspeed.model.loader import Progress, load_weights, weights_bytes
+from tokenspeed.model.module import Module
+from tokenspeed.model.placement import Group, compile_placements
+
+ARCHITECTURES = {"llama": Llama}
+HEAD = "lm_head.weight"
+
+logger = logging.getLogger(__name__)
+
+
+class LanguageModel(Protocol):
+    """What an executor runs."""
+
+    def __call__(self, step: ForwardStep, cache: Sequence[KvPages]) -> torch.Tensor:
+        """Return the hidden states [tokens, hidden] and fill the step's places in `cache`."""
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits [rows, vocab] of `hidden` [rows, hidden]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A model without weights. `weights_bytes` is what this rank's share will take."""
+
+    shape: ModelShape
+    model: Llama
+    checkpoint: CheckpointTensors
+    group: Group
+    dtype: torch.dtype
+    weights_bytes: int
+
+    @property
+    def kv_heads(self) -> int:
+        """KV heads of this rank."""
+        return self.shape.kv_heads // self.group.ranks
+
+    def load(self, progress: Progress) -> LanguageModel:
+        """Read the weights and return the model."""
+        ignored = frozenset({HEAD}) if self.shape.tied else frozenset()
+        load_weights(self.model, self.checkpoint, self.dtype, self.group.rank, self.group.ranks, ignored, progress)
+        return self.model
+
+
+def declare_model(path: str, max_position: int, dtype: torch.dtype, kernels: Selector, group: Group) -> Declared:
+    """Declare the model at `path` for positions below `max_position`; raises `StartError`."""
+    shape = read_shape(path)
+    checkpoint = open_checkpoint(path, shape.head_dim)
+    if not shape.tied and HEAD not in checkpoint.shapes:
+        logger.warning("%s has no %s though it says so: the embedding is used.", path, checkpoint.spelled(HEAD))
+        shape = msgspec.structs.replace(shape, tied=True)
+    _check_divides(shape, group.ranks)
+    model = ARCHITECTURES[shape.architecture](shape, max_position)
+    prepare(model, kernels, dtype, group)
+    return Declared(shape, model, checkpoint, group, dtype, weights_bytes(model, group.ranks, dtype))
+
+
+def prepare(model: Module, kernels: Selector, dtype: torch.dtype, group: Group) -> None:
+    """Place `model` on `group` and choose its kernels."""
+    compile_placements(model, group)
+    model.bind(kernels, dtype)
+
+
+def _check_divides(shape: ModelShape, ranks: int) -> None:
+    for name in ("kv_heads", "heads", "intermediate", "vocab"):
+        size = getattr(shape, name)
+        if size % ranks:
+            raise StartError(
+                f"the model's {name} ({size}) does not divide among {ranks} ranks; "
+                f"choose a tensor parallel size that divides {size}."
+            )

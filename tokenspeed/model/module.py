@@ -1,0 +1,105 @@
+"""What a model is made of: modules, their parameters, and how values are placed on ranks.
+
+A module declares the placement that it takes and gives, and, if it has children, the `chain` in
+which values run through them. It is written with the sizes of the whole model, as if for one
+device; the loader cuts the parameters and `placement.compile_placements` finds the collectives.
+
+Invariant: the name of a parameter is its path of attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+import torch
+from tokenspeed_kernels import Selector
+
+
+class Placement(Enum):
+    """Where the parts of a value are: whole on each rank, cut along its last axis, or summands."""
+
+    REPLICATED = "replicated"
+    SHARDED = "sharded"
+    PARTIAL = "partial"
+
+
+REPLICATED, SHARDED, PARTIAL = Placement
+
+
+class Parameter:
+    """A weight, declared by its shape on one device and filled by the loader.
+
+    `pieces` are the checkpoint's tensors that lie one after the other along axis 0, by name and
+    size; one nameless piece is the usual case. `cut` is the axis that ranks share out, piece by
+    piece. With `swapped`, a matrix lies as [in, out] in memory.
+    """
+
+    def __init__(
+        self,
+        pieces: dict[str, int] | int,
+        *rest: int,
+        cut: int | None = None,
+        swapped: bool = False,
+    ) -> None:
+        """Declare axis 0 by `pieces` and the other axes by `rest`."""
+        self.pieces = {"": pieces} if isinstance(pieces, int) else pieces
+        self.rest = rest
+        self.cut = cut
+        self.swapped = swapped
+        self._data: torch.Tensor | None = None
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The share of this rank."""
+        assert self._data is not None, "the parameter is used before it was loaded"
+        return self._data
+
+    def shape(self, ranks: int) -> tuple[int, ...]:
+        """Return the shape of one rank's share, not swapped."""
+        sizes = [sum(self.pieces.values()), *self.rest]
+        if self.cut is not None:
+            sizes[self.cut] //= ranks
+        return tuple(sizes)
+
+    def allocate(self, ranks: int, dtype: torch.dtype) -> torch.Tensor:
+        """Reserve this rank's share and return it as it is shaped in the checkpoint."""
+        shape = self.shape(ranks)
+        self._data = torch.empty(shape[::-1] if self.swapped else shape, dtype=dtype)
+        return self._data.t() if self.swapped else self._data
+
+
+class Module:
+    """A part of a model; parameters and child modules are its attributes, lists of modules included."""
+
+    takes = REPLICATED
+    gives = REPLICATED
+    chain: tuple[str, ...] = ()
+
+    def children(self) -> Iterator[tuple[str, Module]]:
+        """Yield (name, module) of each child, once."""
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                yield name, value
+            elif isinstance(value, list):
+                yield from ((f"{name}.{index}", item) for index, item in enumerate(value) if isinstance(item, Module))
+
+    def parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        """Yield (path, parameter) of the whole tree; a shared parameter comes under its first path."""
+        seen: set[int] = set()
+        for path, parameter in self._parameters(prefix):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield path, parameter
+
+    def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
+        """Choose the kernels of the whole tree; a leaf extends this."""
+        for _, child in self.children():
+            child.bind(kernels, dtype)
+
+    def _parameters(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
+        for name, value in vars(self).items():
+            if isinstance(value, Parameter):
+                yield f"{prefix}{name}", value
+        for name, child in self.children():
+            yield from child._parameters(f"{prefix}{name}.")

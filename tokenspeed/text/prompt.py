@@ -1,0 +1,166 @@
+"""A request's prompt to token ids.
+
+Puts template, tokenizer and cache together for the three forms of a prompt: a conversation, plain
+text, and ids. Knows the limits of a prompt and tells the caller which one was passed; knows nothing
+of requests, sampling or pages.
+
+Invariant: BOS stands at most once at the beginning, and only the template's own words become
+control tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from typing import Any
+
+from tokenspeed.config import TokenizerConfig
+from tokenspeed.errors import UserError
+from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
+from tokenspeed.text.conversation import read_messages
+from tokenspeed.text.encoder import Encoder
+from tokenspeed.text.template import ChatTemplate
+from tokenspeed.text.tokenizer import Tokenizer, load_tokenizer
+from tokenspeed.text.trusted import plain, spans_of, trust
+
+NO_TEMPLATE = (
+    "The model has no chat template, so it cannot take messages: serve an instruct model, or put its "
+    "chat_template.jinja beside the weights and start again."
+)
+
+logger = logging.getLogger(__name__)
+
+
+def load_prompt_builder(config: TokenizerConfig) -> PromptBuilder:
+    """Return the builder for the model in `config`; raise `StartError` if its files cannot be read."""
+    tokenizer = load_tokenizer(config.model.path)
+    vocabulary = tokenizer.vocabulary
+    template = None
+    if vocabulary.template is not None:
+        template = ChatTemplate(
+            vocabulary.template,
+            bos=vocabulary.mark_text(vocabulary.bos),
+            eos=vocabulary.mark_text(vocabulary.eos),
+            chars_max=config.template_chars_max,
+            ms_max=config.template_ms_max,
+        )
+    return PromptBuilder(tokenizer, template, config)
+
+
+class PromptBuilder:
+    """Turns prompts into ids. Safe to share between threads."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None, config: TokenizerConfig) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._encoder = Encoder(tokenizer, config.piece_cache_bytes)
+        self._tokens_max = config.model.max_model_len
+        self._chars_max = config.template_chars_max
+        sample = self._sample()
+        if sample is not None:
+            self._warn_of_lost_marks(sample)
+        self.end_ids = tuple(sorted(tokenizer.vocabulary.end_ids | self._end_mark(sample)))
+
+    def ids(self, prompt: Prompt) -> array[int]:
+        """Return the ids of `prompt`, at least one, with room for at least one more.
+
+        Raises `UserError` for messages that are malformed or that the template refuses, ids that
+        the model does not have, an empty prompt, and (code "context_length_exceeded") a long one.
+        """
+        match prompt:
+            case Chat():
+                ids = self._chat(prompt)
+            case Text():
+                ids = self._text(prompt)
+            case Ids():
+                ids = self._given(prompt)
+        self._check_length(len(ids), "messages" if isinstance(prompt, Chat) else "prompt")
+        return ids
+
+    def rendered(self, chat: Chat) -> str:
+        """Return the text of a conversation as the template writes it, with `trusted` spans."""
+        if self._template is None:
+            raise UserError(NO_TEMPLATE, code="no_chat_template", param="messages")
+        messages = read_messages(chat.messages, knows_developer=self._template.knows_developer)
+        return self._template.render(messages, {"add_generation_prompt": chat.add_generation_prompt})
+
+    def _chat(self, chat: Chat) -> array[int]:
+        text = self.rendered(chat)
+        ids = self._encoder.ids(self._tokenizer.cut(plain(text), spans_of(text)))
+        bos = self._tokenizer.vocabulary.bos
+        if bos is not None and len(ids) > 1 and ids[0] == ids[1] == bos:
+            del ids[0]
+        return ids
+
+    def _text(self, text: Text) -> array[int]:
+        if len(text.text) > self._chars_max:
+            raise UserError(
+                f"The prompt is {len(text.text)} characters long; at most {self._chars_max} are allowed.",
+                code="context_length_exceeded",
+                param="prompt",
+            )
+        ids = self._encoder.ids([text.text] if text.text else [])
+        vocabulary = self._tokenizer.vocabulary
+        if text.add_special_tokens and vocabulary.add_bos and vocabulary.bos is not None:
+            ids.insert(0, vocabulary.bos)
+        return ids
+
+    def _given(self, given: Ids) -> array[int]:
+        if len(given.ids) % 4:
+            raise UserError("The prompt's ids are no int32 array.", param="prompt")
+        ids = array("i", given.ids)
+        if ids and not 0 <= min(ids) <= max(ids) < self._tokenizer.vocab_tokens:
+            wrong = next(token for token in ids if not 0 <= token < self._tokenizer.vocab_tokens)
+            raise UserError(
+                f"The prompt has the token id {wrong}; 0 to {self._tokenizer.vocab_tokens - 1} are allowed.",
+                param="prompt",
+            )
+        return ids
+
+    def _check_length(self, tokens: int, param: str) -> None:
+        if tokens == 0:
+            raise UserError("The prompt is empty; at least one token is needed.", param=param)
+        if tokens >= self._tokens_max:
+            raise UserError(
+                f"This model's maximum context length is {self._tokens_max} tokens, and the prompt has {tokens}, "
+                f"which leaves no room for a reply; shorten it to at most {self._tokens_max - 1}.",
+                code="context_length_exceeded",
+                param=param,
+            )
+
+    def _sample(self) -> str | None:
+        """Return a short conversation as the template writes it, None if it writes none."""
+        if self._template is None:
+            return None
+        turns: list[dict[str, Any]] = [
+            {"role": trust("user"), "content": _ASKED},
+            {"role": trust("assistant"), "content": _ANSWERED},
+        ]
+        try:
+            return self._template.render(turns, {"add_generation_prompt": False})
+        except UserError as error:
+            logger.warning("The chat template refuses a short conversation: %s", error.message)
+            return None
+
+    def _end_mark(self, sample: str | None) -> set[int]:
+        """Return the control token that the template writes after a reply, if it does."""
+        if sample is None:
+            return set()
+        parts = self._tokenizer.cut(plain(sample), spans_of(sample))
+        for part, following in zip(parts, [*parts[1:], ""], strict=True):
+            if isinstance(part, str) and part.rstrip().endswith(_ANSWERED) and isinstance(following, int):
+                return {following}
+        return set()
+
+    def _warn_of_lost_marks(self, sample: str) -> None:
+        """Say if the template builds control marks in a way that trust cannot follow."""
+        everywhere = self._tokenizer.cut(plain(sample), [(0, len(sample))])
+        if everywhere != self._tokenizer.cut(plain(sample), spans_of(sample)):
+            logger.warning(
+                "The chat template builds control marks by operations that are not followed; "
+                "they are encoded as plain text. Write them as literals in chat_template.jinja."
+            )
+
+
+_ASKED = "What is two and two?"
+_ANSWERED = "Two and two is four."
