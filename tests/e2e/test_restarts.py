@@ -19,6 +19,8 @@ STREAMS = 4
 TOKENS = 120
 STALL_LIMIT_S = 1.5
 
+pytestmark = pytest.mark.kill
+
 
 async def _first_outputs(stream: Stream, count: int) -> list[Output]:
     return [await anext(stream) for _ in range(count)]

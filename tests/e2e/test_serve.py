@@ -67,6 +67,7 @@ def test_sigterm_lets_open_streams_finish_and_refuses_new_ones(tiny_model: Path)
         assert server.process.wait(10.0) == 0
 
 
+@pytest.mark.kill
 def test_second_signal_stops_at_once(tiny_model: Path) -> None:
     with serving(tiny_model) as server:
         body = {**BODY, "max_tokens": 1500, "stream": True}
@@ -78,6 +79,7 @@ def test_second_signal_stops_at_once(tiny_model: Path) -> None:
             assert server.process.wait(3.0) is not None
 
 
+@pytest.mark.kill
 def test_sigkill_of_the_parent_takes_everything_with_it(tiny_model: Path) -> None:
     before = leftovers()
     with serving(tiny_model) as server:
