@@ -9,7 +9,9 @@ Invariant: the port is bound before a byte of weights is read, and no socket fil
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -166,11 +168,23 @@ def _add_server_options(add: argparse._ArgumentGroup) -> None:
 
 def _serve(options: argparse.Namespace, screen: Screen, begun_s: float, make_engine: MakeEngine | None) -> int:
     config = server_config(options)
-    http = None
-    if config.http:
-        from tokenspeed.server.bind import bind
+    with contextlib.ExitStack() as kept:
+        http = None
+        if config.http:
+            from tokenspeed.server.bind import bind
 
-        http = bind(config.host, config.port)
+            http = kept.enter_context(bind(config.host, config.port))
+        return _serve_on(http, config, options, screen, begun_s, make_engine)
+
+
+def _serve_on(
+    http: socket.socket | None,
+    config: ServerConfig,
+    options: argparse.Namespace,
+    screen: Screen,
+    begun_s: float,
+    make_engine: MakeEngine | None,
+) -> int:
     if make_engine is None:
         from tokenspeed.engine import AsyncEngine
 
