@@ -112,6 +112,7 @@ typedef struct {
   int32_t overlap;          /* 0 or 1: steps planned before the result of an earlier one is back */
   int32_t width;            /* query tokens of a decode row */
   int32_t prefix_caching;   /* 0 or 1 */
+  int32_t growth_tokens;    /* output of a running request for which admission keeps pages free */
 } ts_scheduler_config;
 
 typedef struct {

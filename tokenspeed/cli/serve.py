@@ -112,6 +112,13 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         help="keep and share the KV of prompts (on)",
     )
     add.add_argument(
+        "--admission-growth-tokens",
+        type=whole(0, 1 << 20),
+        default=default.admission_growth_tokens,
+        metavar="TOKENS",
+        help="tokens by which a running request is expected to grow when another wants in",
+    )
+    add.add_argument(
         "--stall-limit",
         dest="stall_limit_s",
         type=seconds,

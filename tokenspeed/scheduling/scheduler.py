@@ -48,7 +48,8 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     queries look back at everything, else the tokens they see. `step_tokens` bounds the prefill
     tokens of a step, `step_tokens_mixed` those of a step while something decodes. `overlap` steps
     are planned before the result of an earlier one is back; `width` is the query width of a decode
-    row. `slots` leaves slot 0 out.
+    row. `slots` leaves slot 0 out. Admission keeps pages free for `growth_tokens` output tokens of
+    each running request.
     """
 
     page_tokens: int
@@ -61,6 +62,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: int = 1
     width: int = 1
     prefix_caching: bool = True
+    growth_tokens: int = 128
 
 
 class Opening(NamedTuple):
