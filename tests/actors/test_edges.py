@@ -11,8 +11,8 @@ from tokenspeed.actors.edges import (
     SEGMENT_BYTES_MAX,
     EdgeSpec,
     EdgeTable,
+    adopt_ends,
     check_edges,
-    join_ends,
     split_ends,
 )
 
@@ -69,10 +69,9 @@ def test_a_new_life_renews_the_rings_that_it_touches(table: EdgeTable) -> None:
 def test_ends_survive_the_way_to_another_process(table: EdgeTable) -> None:
     grants, descriptors = split_ends(table.ends("a"))
     copies = [os.dup(descriptor) for descriptor in descriptors]
-    joined = join_ends(grants, copies)
-    assert [grant for grant, _ in joined] == grants
-    for (_, ours), (_, theirs) in zip(table.ends("a"), joined, strict=True):
+    adopted = adopt_ends(grants, copies)
+    assert [grant for grant, _ in adopted] == grants
+    for (_, ours), (_, theirs) in zip(table.ends("a"), adopted, strict=True):
         assert [os.fstat(fd).st_ino for fd in ours.fds()] == [os.fstat(fd).st_ino for fd in theirs.fds()]
         assert (ours.capacity, ours.epoch) == (theirs.capacity, theirs.epoch)
-    for copy in copies:
-        os.close(copy)
+        theirs.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -174,9 +175,10 @@ async def test_a_fresh_edge_drops_what_was_on_the_old_one() -> None:
 async def test_an_end_of_an_older_epoch_is_refused() -> None:
     with pair() as joined:
         [(grant, files)] = joined.table.ends("y", (EDGES[2],))
-        stale = RingFiles.from_fds(files.fds(), files.capacity, grant.epoch + 1)
+        stale = RingFiles.from_fds([os.dup(fd) for fd in files.fds()], files.capacity, grant.epoch + 1)
         with pytest.raises(EngineError, match="epoch"):
             joined.y.install([(grant, stale)])
+        stale.close()
 
 
 @in_loop

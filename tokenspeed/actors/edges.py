@@ -45,8 +45,8 @@ class EdgeSpec(msgspec.Struct, frozen=True):
 Ends = list[tuple[EdgeGrant, RingFiles]]
 
 
-def join_ends(grants: Sequence[EdgeGrant], descriptors: Sequence[int]) -> Ends:
-    """Return the ends that were handed over as `grants` with `descriptors`, which stay the caller's."""
+def adopt_ends(grants: Sequence[EdgeGrant], descriptors: Sequence[int]) -> Ends:
+    """Return the ends that were handed over as `grants` with `descriptors`, which now belong to the files."""
     left = iter(descriptors)
     return [
         (grant, RingFiles.from_fds(list(islice(left, grant.descriptors)), grant.capacity_bytes, grant.epoch))
@@ -55,7 +55,7 @@ def join_ends(grants: Sequence[EdgeGrant], descriptors: Sequence[int]) -> Ends:
 
 
 def split_ends(ends: Ends) -> tuple[list[EdgeGrant], list[int]]:
-    """Return what `join_ends` takes in another process. The descriptors stay the files'."""
+    """Return what `adopt_ends` takes in another process. The descriptors still belong to the files."""
     return [grant for grant, _ in ends], [fd for _, files in ends for fd in files.fds()]
 
 

@@ -34,7 +34,7 @@ from tokenspeed.actors.control import (
     Swapped,
     ToSupervisor,
 )
-from tokenspeed.actors.edges import join_ends
+from tokenspeed.actors.edges import adopt_ends
 from tokenspeed.actors.mailbox import BACKLOG_BYTES_MAX, Mailbox, MailboxForm
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.errors import ErrorInfo, TokenSpeedError
@@ -164,9 +164,10 @@ class Runtime:
         os._exit(1)
 
     def _install(self, grants: list[EdgeGrant], descriptors: list[int]) -> None:
-        self._mailbox.install(join_ends(grants, descriptors))
-        for descriptor in descriptors:
-            os.close(descriptor)
+        ends = adopt_ends(grants, descriptors)
+        self._mailbox.install(ends)
+        for _, files in ends:
+            files.close()
 
     def _config(self) -> Any:
         return msgspec.msgpack.decode(self._launch.config, type=load(self._launch.config_type))
