@@ -84,6 +84,21 @@ def test_nothing_of_the_old_life_is_heard_before_the_home_knows() -> None:
     run(main())
 
 
+def test_survivors_keep_no_descriptor_of_old_rings() -> None:
+    async def main() -> None:
+        async with World(CHAIN, CHAIN_EDGES) as world:
+            for restarts in range(1, 4):
+                world.signal("b", signal.SIGKILL)
+                await world.until_ready("b", restarts)
+                await world.until(lambda: len(world.reports("a")) % 2 == 1)
+                world.send("a", Order("descriptors"))
+                await world.until(lambda: world.reports("a")[-1].text == "descriptors")
+            counts = [report.number for report in world.reports("a") if report.text == "descriptors"]
+            assert len(set(counts)) == 1, counts
+
+    run(main())
+
+
 def test_two_actors_killed_at_once() -> None:
     async def main() -> None:
         async with World(CHAIN, CHAIN_EDGES) as world:

@@ -140,6 +140,8 @@ class Toy(Actor):
             case "count":
                 self._outbox.send("home", Report("turns", self._turns))
                 self._outbox.send("home", Report("items", self._items))
+            case "descriptors":
+                self._outbox.send("home", Report("descriptors", len(os.listdir("/proc/self/fd"))))
             case "flood":
                 for number in range(int(order.number)):
                     self._outbox.send(self._config.forward_to, Item(number, bytes(1 << 16)))
