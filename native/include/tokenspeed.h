@@ -221,6 +221,15 @@ const char *ts_event_name(int32_t event);
 int32_t ts_state_next(int32_t state, int32_t event);
 int32_t ts_scheduler_state(const ts_scheduler *scheduler, uint64_t request);
 
+/* From now on every event is written to a log that begins with the configuration; only right after
+ * ts_scheduler_create. ts_scheduler_log moves at most `max` bytes of it to `data` and returns how
+ * many. */
+int32_t ts_scheduler_record(ts_scheduler *scheduler);
+int64_t ts_scheduler_log(ts_scheduler *scheduler, uint8_t *data, int64_t max);
+/* Feeds a whole log to a new scheduler. TS_ERR_CORRUPT if it cannot be read, or if a plan or an
+ * answer differs from the recorded one. */
+int32_t ts_scheduler_replay(const uint8_t *log, int64_t len, ts_scheduler **scheduler);
+
 /* cffi: end */
 
 #ifdef __cplusplus

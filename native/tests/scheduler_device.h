@@ -95,6 +95,7 @@ class Device {
   Device(const ts_scheduler_config &config, int32_t vocabulary)
       : config_(config), vocabulary_(vocabulary), slots_(static_cast<size_t>(config.slots) + 1) {
     expect(ts_scheduler_create(&config, &core_) == TS_OK, std::string("create: ") + ts_last_error());
+    expect(ts_scheduler_record(core_) == TS_OK, "record failed");
     ts_scheduler_plan_limits(core_, &plan_);
     openings_.resize(static_cast<size_t>(plan_.openings_max));
     rows_.resize(static_cast<size_t>(plan_.rows_max) * 4);
@@ -311,6 +312,19 @@ class Device {
       expect(stats.pages_free[g] + stats.pages_cached_idle[g] == stats.pages_total[g], "pages are left over");
     }
     expect(stats.slots_free == config_.slots, "slots are left over");
+  }
+
+  // Feeds the log of everything so far to another scheduler; each answer must be the same.
+  void replay() {
+    std::vector<uint8_t> log, part(1 << 16);
+    while (const int64_t size = ts_scheduler_log(core_, part.data(), static_cast<int64_t>(part.size()))) {
+      expect(size > 0, "no log");
+      log.insert(log.end(), part.begin(), part.begin() + size);
+    }
+    ts_scheduler *again = nullptr;
+    const int32_t status = ts_scheduler_replay(log.data(), static_cast<int64_t>(log.size()), &again);
+    expect(status == TS_OK, ts_last_error());
+    ts_scheduler_destroy(again);
   }
 
  private:

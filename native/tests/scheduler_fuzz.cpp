@@ -62,6 +62,7 @@ class Game {
       device_.audit();
     }
     device_.drain();
+    device_.replay();
   }
 
   static int32_t vocabulary() { return 6; }
