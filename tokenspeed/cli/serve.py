@@ -41,7 +41,9 @@ def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
     if options.model is None and make_engine is None and demo_file() is None:
         screen.complain(ABSENT)
         return START_FAILED
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    from tokenspeed.engine import set_up_logging
+
+    set_up_logging("serve", logging.getLevelNamesMapping()[options.log_level.upper()])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
         return _serve(options, screen, begun_s, make_engine)

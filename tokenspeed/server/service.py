@@ -177,7 +177,7 @@ class Service:
         limit_s = CLOSE_AT_ONCE_S_MAX if at_once else CLOSE_S_MAX
         try:
             async with asyncio.timeout(limit_s):
-                await self._engine.close()
+                await self._engine.close(at_once=at_once)
         except TimeoutError:
             log.error("the engine did not close well within %g s; its processes die with this one", limit_s)
         except Exception:
