@@ -117,6 +117,4 @@ class TokenizerActor(Actor):
         vocab_tokens = self._builder.vocab_tokens
         wrong = next((token for token in sampling.stop_token_ids if token >= vocab_tokens), None)
         if wrong is not None:
-            raise UserError(
-                f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids"
-            )
+            raise UserError(f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids")
