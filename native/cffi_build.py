@@ -22,6 +22,8 @@ SOURCES = [
     "native/src/scheduler/pages.cpp",
     "native/src/scheduler/planner.cpp",
     "native/src/scheduler/prefix_index.cpp",
+    "native/src/scheduler/recorder.cpp",
+    "native/src/scheduler/replay.cpp",
     "native/src/scheduler/residency.cpp",
     "native/src/scheduler/scheduler.cpp",
     "native/src/scheduler/states.cpp",

@@ -112,6 +112,7 @@ typedef struct {
   int32_t overlap;          /* 0 or 1: steps planned before the result of an earlier one is back */
   int32_t width;            /* query tokens of a decode row */
   int32_t prefix_caching;   /* 0 or 1 */
+  int32_t growth_tokens;    /* output of a running request for which admission keeps pages free */
 } ts_scheduler_config;
 
 typedef struct {
@@ -219,6 +220,15 @@ const char *ts_state_name(int32_t state);
 const char *ts_event_name(int32_t event);
 int32_t ts_state_next(int32_t state, int32_t event);
 int32_t ts_scheduler_state(const ts_scheduler *scheduler, uint64_t request);
+
+/* From now on every event is written to a log that begins with the configuration; only right after
+ * ts_scheduler_create. ts_scheduler_log moves at most `max` bytes of it to `data` and returns how
+ * many. */
+int32_t ts_scheduler_record(ts_scheduler *scheduler);
+int64_t ts_scheduler_log(ts_scheduler *scheduler, uint8_t *data, int64_t max);
+/* Feeds a whole log to a new scheduler. TS_ERR_CORRUPT if it cannot be read, or if a plan or an
+ * answer differs from the recorded one. */
+int32_t ts_scheduler_replay(const uint8_t *log, int64_t len, ts_scheduler **scheduler);
 
 /* cffi: end */
 

@@ -23,17 +23,20 @@ ts_scheduler_config make_config(Random &random) {
   ts_scheduler_config config{};
   config.page_tokens = random.between(1, 5);
   config.groups = random.chance(40) ? 2 : 1;
-  config.slots = random.between(1, 6);
+  config.slots = random.between(1, 8);
   config.step_tokens = random.between(1, 24);
   config.step_tokens_mixed = random.between(1, config.step_tokens);
-  config.max_model_len = random.between(16, 72);
+  config.max_model_len = random.between(16, 64);
   config.overlap = random.below(2);
   config.width = random.chance(30) ? 4 : 1;
   config.prefix_caching = random.chance(85);
+  config.growth_tokens = random.chance(70) ? random.below(8) : 128;
+  const bool tight = random.chance(40);  // room for one long request and little more
+  if (tight) config.growth_tokens = 0;
   for (int32_t g = 0; g < config.groups; ++g) {
     const bool windowed = g == 1 || (config.groups == 1 && random.chance(15));
     config.windows[g] = windowed ? random.between(1, 20) : 0;
-    config.pages_total[g] = 2 + random.between(4, 120) / config.page_tokens;
+    config.pages_total[g] = 2 + (tight ? config.max_model_len + random.below(30) : random.chance(30) ? random.between(100, 400) : random.between(10, 100)) / config.page_tokens;
   }
   return config;
 }
@@ -41,7 +44,7 @@ ts_scheduler_config make_config(Random &random) {
 // Prompts are prefixes of a few trunks with a random tail: so that requests share pages.
 std::vector<int32_t> make_prompt(Random &random, int32_t max_model_len) {
   Random trunk(static_cast<uint64_t>(random.between(1, 3)));
-  const int32_t length = random.between(1, std::max(1, max_model_len - 2));
+  const int32_t length = random.between(1, max_model_len * (random.chance(50) ? 1 : 3) / 4);
   const int32_t shared = random.chance(80) ? random.between(0, length) : 0;
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < length; ++i) prompt.push_back(i < shared ? trunk.below(4) : random.below(3));
@@ -59,9 +62,16 @@ class Game {
       device_.audit();
     }
     device_.drain();
+    device_.replay();
   }
 
   static int32_t vocabulary() { return 6; }
+
+  ts_scheduler_stats_t stats() {
+    ts_scheduler_stats_t stats;
+    ts_scheduler_stats(device_.core(), &stats);
+    return stats;
+  }
 
  private:
   void event() {
@@ -72,8 +82,8 @@ class Game {
     if (dice < 940) return device_.cancel(some_request());
     if (dice < 965) return verdict();
     if (dice < 975) return device_.dropped(some_request());
-    if (dice < 985) return device_.flush();
-    if (dice < 990) return device_.executor_lost();
+    if (dice < 979) return device_.flush();
+    if (dice < 981) return device_.executor_lost();
     return submit();
   }
 
@@ -81,7 +91,8 @@ class Game {
     Entry entry;
     entry.tokens = make_prompt(random_, config_.max_model_len);
     entry.prompt = static_cast<int32_t>(entry.tokens.size());
-    entry.max_tokens = random_.between(1, std::max(1, std::min(24, config_.max_model_len - entry.prompt)));
+    const int32_t room = config_.max_model_len - entry.prompt;
+    entry.max_tokens = random_.between(random_.chance(30) ? room : 1, room);
     entry.space = random_.chance(20) ? 7 : 0;
     entry.priority = random_.chance(10) ? random_.between(-1, 1) : 0;
     if (random_.chance(50)) entry.end_ids.push_back(5);
@@ -118,6 +129,18 @@ class Game {
   uint64_t next_ = 1;
 };
 
+// What all games together have come by: a fuzzer that meets no retraction proves little.
+struct Totals {
+  int64_t steps = 0, prefilled = 0, decoded = 0, cached = 0, retractions = 0;
+  void add(const ts_scheduler_stats_t &stats) {
+    steps += stats.steps;
+    prefilled += stats.tokens_prefilled;
+    decoded += stats.tokens_decoded;
+    cached += stats.tokens_cached;
+    retractions += stats.retractions;
+  }
+};
+
 constexpr const char *kBugNames[] = {
     "none", "page-freed-twice", "page-leaked-on-abort", "ticket-dropped-early", "published-before-result",
     "hash-without-tokens", "leased-page-written", "slot-leaked", "lease-leaked", "leased-page-evictable",
@@ -148,17 +171,22 @@ int main(int argc, char **argv) {
   }
   std::cout << "first seed " << seed << std::endl;
   int64_t done = 0;
+  Totals totals;
   for (; done < events; ++seed) {
     ts::weak_hash = seed % 2 == 0;
     const int32_t length = 300;
     try {
-      Game(seed).play(length);
+      Game game(seed);
+      game.play(length);
+      totals.add(game.stats());
     } catch (const std::exception &error) {
       std::cout << "seed " << seed << ": " << error.what() << std::endl;
       return 1;
     }
     done += length;
   }
-  std::cout << done << " events, audited after each; last seed " << seed - 1 << std::endl;
+  std::cout << done << " events, audited after each; last seed " << seed - 1 << "\n"
+            << totals.steps << " steps, " << totals.prefilled << " tokens prefilled, " << totals.decoded << " decoded, "
+            << totals.cached << " cached, " << totals.retractions << " retractions" << std::endl;
   return 0;
 }

@@ -14,28 +14,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tokenspeed import capi
+from tokenspeed.capi import check, ffi, lib
 from tokenspeed.errors import EngineError, UserError
 from tokenspeed.messages.executor import PAGE_INTS, ROW_INTS
-from tokenspeed.scheduling.border import check, ffi, last_error, lib
 
 if TYPE_CHECKING:
     from tokenspeed._native import CData
 
 INT_BYTES = 4
+LOG_PART_BYTES = 1 << 20
 GROUPS_MAX = 4
 NAMESPACE_BYTES = 16
 UINT64_MASK = 2**64 - 1
 FINISH = ("", "stop", "length")
 
 
-class NeverFits(UserError):
+class NeverFitsError(UserError):
     """The request is larger than the context or than the whole KV cache."""
 
     status = 400
     code = "context_length_exceeded"
 
 
-class DuplicateRequest(EngineError):
+class DuplicateRequestError(EngineError):
     """That request id is in use."""
 
     code = "duplicate_request"
@@ -48,7 +50,8 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     queries look back at everything, else the tokens they see. `step_tokens` bounds the prefill
     tokens of a step, `step_tokens_mixed` those of a step while something decodes. `overlap` steps
     are planned before the result of an earlier one is back; `width` is the query width of a decode
-    row. `slots` leaves slot 0 out.
+    row. `slots` leaves slot 0 out. Admission keeps pages free for `growth_tokens` output tokens of
+    each running request.
     """
 
     page_tokens: int
@@ -61,6 +64,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: int = 1
     width: int = 1
     prefix_caching: bool = True
+    growth_tokens: int = 128
 
 
 class Opening(NamedTuple):
@@ -120,10 +124,12 @@ class Stats(NamedTuple):
 class Scheduler:
     """The native core. One caller at a time; `now_us` is the caller's monotonic clock."""
 
-    def __init__(self, config: CoreConfig) -> None:
+    def __init__(self, config: CoreConfig, *, record: bool = False) -> None:
         handle = ffi.new("ts_scheduler **")
         check(lib.ts_scheduler_create(_native_config(config), handle))
         self._core = ffi.gc(handle[0], lib.ts_scheduler_destroy)
+        if record:
+            check(lib.ts_scheduler_record(self._core))
         self._buffers = _PlanBuffers(self._core)
         self._outcomes = ffi.new("ts_outcome[]", config.slots)
         self._ended = ffi.new("uint64_t[]", config.slots)
@@ -145,7 +151,7 @@ class Scheduler:
 
         `ids` and `resume` (output ids of an earlier life) are int32 bytes; `max_tokens` counts
         output tokens, resumed ones included; any of `end_ids` ends the request. Prefixes are shared
-        inside one `namespace` (16 bytes) only. Raises `NeverFits` or `DuplicateRequest`.
+        inside one `namespace` (16 bytes) only. Raises `NeverFitsError` or `DuplicateRequestError`.
         """
         if len(namespace) != NAMESPACE_BYTES:
             raise EngineError(f"a namespace has {NAMESPACE_BYTES} bytes, this one {len(namespace)}")
@@ -164,12 +170,12 @@ class Scheduler:
         submission.prompt_len = len(ids) // INT_BYTES
         submission.resume_len = len(resume) // INT_BYTES
         submission.end_ids_len = len(end_ids)
-        status = lib.ts_scheduler_submit(self._core, now_us, submission)
-        if status == lib.TS_ERR_NEVER_FITS:
-            raise NeverFits(last_error(), param="messages")
-        if status == lib.TS_ERR_DUPLICATE:
-            raise DuplicateRequest(last_error())
-        return check(status) == 1
+        try:
+            return check(lib.ts_scheduler_submit(self._core, now_us, submission)) == 1
+        except capi.NeverFitsError as error:
+            raise NeverFitsError(error.message, param="messages") from None
+        except capi.DuplicateIdError as error:
+            raise DuplicateRequestError(error.message) from None
 
     def cancel(self, now_us: int, request: int) -> bool:
         """End `request` now and return whether it was live; an unknown id leaves a tombstone."""
@@ -248,6 +254,14 @@ class Scheduler:
         """Audit everything; raise `EngineError` naming the broken invariant."""
         check(lib.ts_scheduler_check(self._core))
 
+    def log(self) -> bytes:
+        """Take what was recorded since the last call; all parts together make a log for `replay`."""
+        part = ffi.new("uint8_t[]", LOG_PART_BYTES)
+        parts = []
+        while size := check(lib.ts_scheduler_log(self._core, part, LOG_PART_BYTES)):
+            parts.append(bytes(ffi.buffer(part, size)))
+        return b"".join(parts)
+
     def close(self) -> None:
         """Free the core; the object is of no use afterwards."""
         ffi.release(self._core)
@@ -281,6 +295,13 @@ class _PlanBuffers:
             _bytes(self._pages, plan.pages_len * PAGE_INTS),
             plan.sample_rows,
         )
+
+
+def replay(log: bytes) -> None:
+    """Feed a whole log to a new core; raise `EngineError` at the first answer that differs."""
+    handle = ffi.new("ts_scheduler **")
+    check(lib.ts_scheduler_replay(ffi.cast("uint8_t *", ffi.from_buffer(log)), len(log), handle))
+    lib.ts_scheduler_destroy(handle[0])
 
 
 def transitions() -> dict[str, dict[str, str | None]]:

@@ -6,18 +6,16 @@
 namespace ts {
 namespace {
 
-// Tokens by which a request is expected to grow before another one makes room.
-constexpr int32_t kGrowthTokens = 128;
-
-int32_t expected_tokens(const Request &request) {
-  return std::min(request.tokens_max(), request.sequence.known() + request.pending + kGrowthTokens);
+// Tokens that a request is expected to have before another one makes room.
+int32_t expected_tokens(const Config &config, const Request &request) {
+  return std::min(request.tokens_max(), request.sequence.known() + request.pending + config.growth_tokens);
 }
 
 // Pages of `group` that the running requests will ask for.
 int32_t growth(const Board &board, int32_t group) {
   int32_t sum = 0;
   for (Request *request : board.running) {
-    const int32_t peak = pages_peak(board.config(), group, expected_tokens(*request));
+    const int32_t peak = pages_peak(board.config(), group, expected_tokens(board.config(), *request));
     sum += std::max(0, peak - request->residency().table(group).held());
   }
   return sum;
@@ -34,7 +32,7 @@ bool has_room(const Board &board, const Request &request, const std::vector<Node
   for (int32_t g = 0; g < config.groups; ++g) {
     const int32_t begin = first_page(config, g, length(hit) * config.page_tokens);
     const int32_t leased = length(hit) - begin;
-    int32_t needed = pages_peak(config, g, expected_tokens(request)) - leased;
+    int32_t needed = pages_peak(config, g, expected_tokens(config, request)) - leased;
     for (int32_t i = begin; i < length(hit); ++i) needed += at(at(hit, i)->copies, g).leases == 0;
     if (needed + growth(board, g) > board.memory.available(g)) return false;
   }

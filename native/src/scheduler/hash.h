@@ -34,13 +34,15 @@ inline uint64_t fold(uint64_t a, uint64_t b) {
 }  // namespace detail
 
 inline Hash hash_page(const Hash &parent, const int32_t *tokens, int32_t count) {
-  constexpr uint64_t kFirst = 0x9d3f6c8b2e51a747, kSecond = 0xc2b7e1560f94d38b;
-  uint64_t low = parent.low ^ kFirst;
-  uint64_t high = parent.high ^ kSecond;
+  // Four unrelated odd constants: no factor of a product is 0 for a parent or a token of 0.
+  constexpr uint64_t kA = 0x9d3f6c8b2e51a747, kB = 0xc2b7e1560f94d38b;
+  constexpr uint64_t kC = 0x5e8d20b7f1c94a63, kD = 0xb16a4f93d70e825d;
+  uint64_t low = parent.low ^ kA;
+  uint64_t high = parent.high ^ kB;
   for (int32_t i = 0; i < count; ++i) {
     const uint64_t word = static_cast<uint32_t>(tokens[i]) | (static_cast<uint64_t>(i + 1) << 32);
-    low = detail::fold(low ^ word, kSecond ^ high);
-    high = detail::fold(high + word, kFirst) ^ low;
+    low = detail::fold(low ^ word, high ^ kC);
+    high = detail::fold(high + word, kD) ^ low;
   }
   return weak_hash ? Hash{low & 3, 0} : Hash{low, high};
 }

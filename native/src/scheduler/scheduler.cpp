@@ -38,6 +38,7 @@ std::string Scheduler::check_config(const Config &config) {
       {"overlap", config.overlap, 0, 1},
       {"width", config.width, 1, kWidthMax},
       {"prefix_caching", config.prefix_caching, 0, 1},
+      {"growth_tokens", config.growth_tokens, 0, kTokensMax},
   };
   for (const auto &range : ranges) {
     std::string wrong = out_of_range(range.what, range.seen, range.low, range.high);

@@ -39,6 +39,9 @@ class Scheduler {
   int32_t executor_lost(int64_t now_us);
   int32_t flush(int64_t now_us);
 
+  // No event has come yet.
+  bool is_new() const { return now_us_ == INT64_MIN; }
+
   int32_t cached_tokens(RequestId request) const;
   int32_t state(RequestId request) const;
   void stats(ts_scheduler_stats_t &stats) const;
