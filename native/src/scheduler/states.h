@@ -25,7 +25,7 @@ struct PrefillDone {
 };  // its last chunk is planned, no decode row yet
 struct Decoding {
   Residency residency;
-};                    // has had a decode row
+};  // has had a decode row
 struct Retracted {};  // gave its pages up, will be computed again
 struct Aborting {};   // ended from outside; steps in flight name it
 struct Finished {};   // ended; steps in flight may name it
