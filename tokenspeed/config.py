@@ -43,6 +43,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: int = 1
     width: int = 1
     enable_prefix_caching: bool = True
+    admission_growth_tokens: int = 128
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +85,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlap: int = 1
     kv_cache_bytes: int | None = None
     enable_prefix_caching: bool = True
+    admission_growth_tokens: int = 128
     stall_limit_s: float = 5.0
 
 

@@ -14,7 +14,7 @@ from tests.actors.world import World, edge, run, to_and_from_home, wait_gone
 from tokenspeed.actors import health
 from tokenspeed.actors.supervisor import State
 
-STALL_S = 0.6
+STALL_S = 0.8
 CHAIN = {"a": ToyConfig(forward_to="b"), "b": ToyConfig(forward_to="home")}
 CHAIN_EDGES = [*to_and_from_home("a", "b"), edge("a", "b")]
 
@@ -84,6 +84,21 @@ def test_nothing_of_the_old_life_is_heard_before_the_home_knows() -> None:
     run(main())
 
 
+def test_survivors_keep_no_descriptor_of_old_rings() -> None:
+    async def main() -> None:
+        async with World(CHAIN, CHAIN_EDGES) as world:
+            for restarts in range(1, 4):
+                world.signal("b", signal.SIGKILL)
+                await world.until_ready("b", restarts)
+                await world.until(lambda: len(world.reports("a")) % 2 == 1)
+                world.send("a", Order("descriptors"))
+                await world.until(lambda: world.reports("a")[-1].text == "descriptors")
+            counts = [report.number for report in world.reports("a") if report.text == "descriptors"]
+            assert len(set(counts)) == 1, counts
+
+    run(main())
+
+
 def test_two_actors_killed_at_once() -> None:
     async def main() -> None:
         async with World(CHAIN, CHAIN_EDGES) as world:
@@ -98,18 +113,20 @@ def test_two_actors_killed_at_once() -> None:
     run(main())
 
 
-def test_a_peer_that_restarts_while_an_actor_starts() -> None:
+def test_a_peer_that_restarts_while_an_actor_starts(tmp_path: Path) -> None:
     """`b` starts slowly in its second life; meanwhile `a` dies: `b` hears of it once it is ready."""
+    gate = tmp_path / "gate"
 
     async def main() -> None:
-        toys = {"a": ToyConfig(forward_to="b"), "b": ToyConfig(forward_to="home", start_sleep_s=0.6)}
-        async with World(toys, CHAIN_EDGES) as world:
+        slow = ToyConfig(forward_to="home", lives=str(tmp_path / "lives"), gate=str(gate))
+        async with World({"a": ToyConfig(forward_to="b"), "b": slow}, CHAIN_EDGES) as world:
             world.signal("b", signal.SIGKILL)
-            await world.until(lambda: world.events.count("b: loads toys") == 2)
+            await world.until(lambda: "b: waits at the gate" in world.events)
             world.signal("a", signal.SIGKILL)
             await world.until_ready("a", restarts=1)
             assert world.supervisor.health()["b"].state is State.RESTARTING
             world.send("a", Item(5))
+            gate.touch()
             await world.until_ready("b", restarts=1)
             await world.until(lambda: world.items("b") == [5])
             [_, (_, epoch)] = world.restarts()
@@ -124,12 +141,26 @@ def test_a_stopped_actor_is_found_frozen_and_restarted() -> None:
             began = time.monotonic()
             world.signal("b", signal.SIGSTOP)
             await world.until(lambda: bool(world.restarts()))
-            assert STALL_S * 0.5 < time.monotonic() - began < STALL_S + 1
+            assert STALL_S * 0.5 < time.monotonic() - began < STALL_S + 2
             await world.until_ready("b", restarts=1)
             assert any(text.startswith("b: frozen") for text in world.events)
             world.send("a", Item(1))
             await world.until(lambda: world.items("b") == [1])
             assert world.supervisor.health()["a"].restarts == 0
+
+    run(main())
+
+
+def test_silence_while_the_parent_itself_was_stopped_is_forgiven() -> None:
+    async def main() -> None:
+        async with World({"a": ToyConfig()}, to_and_from_home("a"), stall_limit_s=STALL_S) as world:
+            world.signal("a", signal.SIGSTOP)
+            _stop_the_loop(STALL_S + 1)
+            await asyncio.sleep(STALL_S / 2)  # the watch looks before the actor runs again
+            world.signal("a", signal.SIGCONT)
+            world.send("a", Item(1))
+            await world.until(lambda: world.items("a") == [1])
+            assert world.restarts() == []
 
     run(main())
 
@@ -264,6 +295,11 @@ def test_stop_in_the_middle_of_a_restart_leaves_nothing() -> None:
             await world.until(lambda: bool(world.restarts()))
 
     run(main())
+
+
+def _stop_the_loop(seconds: float) -> None:
+    """Do to this process what a stopped process group does."""
+    time.sleep(seconds)
 
 
 class Unknown(Item, frozen=True):

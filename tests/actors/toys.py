@@ -24,13 +24,14 @@ class ToyConfig(msgspec.Struct, frozen=True):
     """What a toy does.
 
     It counts its lives in the file `lives`, and fails to start with `start_error` from life
-    `fails_from` on. It passes items to `forward_to`, else back to their sender, each after
-    `item_takes_s`.
+    `fails_from` on. From the second on it starts only when the file `gate` exists. It passes items
+    to `forward_to`, else back to their sender, each after `item_takes_s`.
     """
 
     start_error: str = ""
     fails_from: int = 1
     lives: str = ""
+    gate: str = ""
     start_sleep_s: float = 0.0
     start_limit_s: float = 60.0
     forward_to: str = ""
@@ -86,6 +87,9 @@ class Toy(Actor):
         life = self._count_life()
         if self._config.start_error and life >= self._config.fails_from:
             raise UserError(self._config.start_error, code="toy_error")
+        if self._config.gate and life > 1:
+            self._phase("waits at the gate", self._config.start_limit_s)
+            await asyncio.to_thread(_wait_for, Path(self._config.gate))
         if self._config.start_sleep_s:
             self._phase("loads toys", self._config.start_limit_s)
             await asyncio.sleep(self._config.start_sleep_s)
@@ -136,6 +140,8 @@ class Toy(Actor):
             case "count":
                 self._outbox.send("home", Report("turns", self._turns))
                 self._outbox.send("home", Report("items", self._items))
+            case "descriptors":
+                self._outbox.send("home", Report("descriptors", len(os.listdir("/proc/self/fd"))))
             case "flood":
                 for number in range(int(order.number)):
                     self._outbox.send(self._config.forward_to, Item(number, bytes(1 << 16)))
@@ -145,6 +151,11 @@ class Toy(Actor):
                 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                     os.kill(os.getpid(), number)
                 self._outbox.send("home", Report("interrupted"))
+
+
+def _wait_for(gate: Path) -> None:
+    while not gate.exists():
+        time.sleep(0.01)
 
 
 def _fail() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from tokenspeed.server.unix import bind_unix
 
 
 @pytest.fixture
-def sockets(tmp_path: Path, runtime: Path) -> Sockets:
-    return Sockets(bind("127.0.0.1", 0), *bind_unix(str(runtime / "s")))
+def sockets(runtime: Path) -> Iterator[Sockets]:
+    unix, path = bind_unix(str(runtime / "s"))
+    with bind("127.0.0.1", 0) as http, unix:
+        yield Sockets(http, unix, path)
 
 
 def test_the_demo_says_what_it_is(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:

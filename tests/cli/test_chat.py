@@ -8,19 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import COMMAND, ROOT, environment, serving
+from tests.cli.processes import COMMAND, ROOT, environment
 from tests.server.doors import HI
 from tests.server.fake_engine import FakeEngine, Output, Step
 from tests.server.sockets import background_door
 from tokenspeed.cli import chat, private
 from tokenspeed.cli.private import PrivateServer
 from tokenspeed.client import Client
+from tokenspeed.config import EngineConfig
 from tokenspeed.errors import EngineError, StartError
-from tokenspeed.server.frames import running_sockets
+from tokenspeed.server.frames import private_folder, running_sockets, socket_path
 
 
 def run(folder: Path, *words: str, scenario: str = "hello", stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -110,16 +112,17 @@ def test_what_was_said_before_a_failure_stays_and_a_silent_failure_leaves_nothin
         )
 
 
-def test_a_running_server_is_found_also_by_its_model(runtime: Path) -> None:
-    with (
-        serving(runtime, "hello", "--served-model-name", "old"),
-        serving(runtime, "hello", "--served-model-name", "new"),
-    ):
-        assert len(running_sockets()) == 2
-        assert run(runtime, "-p", "Hi").stdout == "Hello wörld\n\n"
-        done = run(runtime, "--model", "old", stdin="Hi\n")
-        assert "Talking to old." in done.stderr
-        assert "Hello wörld\n" in done.stdout
+def test_a_running_server_is_found_also_by_its_model(runtime: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def named(name: str) -> Callable[[], FakeEngine]:
+        said = Output(f"I am {name}.", finish="stop")
+        return lambda: FakeEngine(EngineConfig(served_model_name=name), script=[[said]]).begin()
+
+    private_folder(socket_path(1).parent)
+    with background_door(named("old"), socket_path(1)), background_door(named("new"), socket_path(2)):
+        os.utime(socket_path(1), (1, 1))
+        assert chat.main(["-p", "Hi"]) == 0
+        assert chat.main(["--model", "old", "-p", "Hi"]) == 0
+        assert capsys.readouterr().out == "I am new.\nI am old.\n"
 
 
 def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,13 +171,16 @@ def test_the_private_server_ends_with_its_owner(runtime: Path) -> None:
     path.parent.rmdir()
 
 
-def test_the_private_server_leaves_nothing(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_private_server_is_quiet_and_leaves_nothing(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(private, "COMMAND", COMMAND)
     with PrivateServer(None) as path:
         assert Client(path).call("/v1/chat/completions", HI)[0] == 200
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert running_sockets() == []
     assert not path.parent.exists()
+    assert capfd.readouterr() == ("", "Starting a model for this conversation ...\n")
     with pytest.raises(StartError, match="exit code 2"), PrivateServer("--nonsense"):
         pass
 

@@ -57,7 +57,7 @@ def _check(model: Path, prompts: Sequence[Chat], replies: Sequence[Heard]) -> No
     assert_equal_tokens(Reference(model), runs)
 
 
-def _every_way(model: Path, prompts: Sequence[Chat], tokens: int, overlap: int) -> Ways:
+def _every_way(model: Path, prompts: list[Chat], tokens: int, overlap: int) -> Ways:
     """Return the replies alone and cold, alone and warm, and in batches of 16, cold and warm."""
 
     async def work(engine: AsyncEngine) -> Ways:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from array import array
 
@@ -161,31 +160,47 @@ def test_only_sleeping_readers_are_woken() -> None:
         assert [readable(reader.data_fd) for reader in readers] == [False, True, False]
 
 
+def _files_again(files: RingFiles, capacity: int = CAPACITY, epoch: int = 7, readers: int = 1) -> RingFiles:
+    """Return what another process would hold: duplicates, and perhaps another idea of the ring."""
+    fds = files.fds()
+    fds += fds[2:] * (readers - len(files.data_fds))
+    return RingFiles.from_fds([os.dup(fd) for fd in fds], capacity, epoch)
+
+
 def test_files_travel_as_descriptors() -> None:
     with ring_files(readers=2) as files:
-        same = RingFiles.from_fds(files.fds(), files.capacity, files.epoch)
-        assert (same.segment_fd, same.data_fds, same.space_fd) == (files.segment_fd, files.data_fds, files.space_fd)
+        same = _files_again(files, readers=2)
         writer, reader = RingWriter(files), RingReader(same, 1)
-        del same
-        gc.collect()  # borrowed descriptors are not closed
+        same.close()
         writer.try_send(b"x")
         assert take(reader) == b"x"
         reader.close()
         writer.close()
 
 
-def test_attach_refuses_another_shape() -> None:
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epoch": 8}, "epoch is 7, expected 8"),
+        ({"capacity": 8192}, "segment size is 8192, expected 12288"),
+        ({"readers": 2}, "1 readers, expected 2"),
+    ],
+)
+def test_an_end_refuses_another_ring_than_it_was_told_of(changed: dict[str, int], message: str) -> None:
+    before = open_descriptors()
     with ring_files() as files:
-        with pytest.raises(CorruptMemoryError, match="epoch is 7, expected 8"):
-            RingReader(RingFiles.from_fds(files.fds(), files.capacity, 8))
-        with pytest.raises(CorruptMemoryError, match="segment size is 8192, expected 12288"):
-            RingWriter(RingFiles.from_fds(files.fds(), 8192, 7))
-        with pytest.raises(CorruptMemoryError, match="1 readers, expected 2"):
-            RingWriter(RingFiles(files.segment_fd, files.data_fds * 2, files.space_fd, files.capacity, 7))
+        other = _files_again(files, **changed)
+        with pytest.raises(CorruptMemoryError, match=message):
+            RingWriter(other)
+        other.close()
+    assert open_descriptors() == before
+
+
+def test_a_reader_refuses_a_foreign_segment_and_a_wrong_index() -> None:
+    with ring_files() as files:
         with pytest.raises(ValueError, match="reader 1 of a ring for 1"):
             RingReader(files, 1)
-        os.pwrite(files.segment_fd, b"\0", 0)
-        os.pwrite(files.segment_fd, b"\1", 1)
+        os.pwrite(files.segment_fd, b"other", 0)
         with pytest.raises(CorruptMemoryError, match="magic"):
             RingReader(files)
 

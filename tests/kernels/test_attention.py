@@ -108,6 +108,19 @@ def test_padding_never_counts() -> None:
     assert torch.equal(fast(queries, keys, values, again), before)
 
 
+@pytest.mark.parametrize("batch", [[(1, 41)], [(9, 30)], [(12, 0)]])
+def test_pages_side_by_side_are_not_copied(batch: list[tuple[int, int]]) -> None:
+    """A row whose pages follow each other reads them in place, with the same result."""
+    queries, keys, values, rows = _case(batch, 4, 2)
+    count = rows.page_table.shape[1]
+    rows = AttentionRows(rows.queries, rows.context, torch.arange(7, 7 + count)[None])
+    layout = sdpa_cpu.prepare(rows, PAGE_TOKENS)
+    assert [part.pages for part in (*layout.decode, *layout.prefill)] == [slice(7, 7 + count)]
+    torch.testing.assert_close(
+        fast(queries, keys, values, rows), readable(queries, keys, values, rows), rtol=0, atol=2e-6
+    )
+
+
 def test_layout_is_prepared_once() -> None:
     """Thirty layers share one layout; another kernel has its own."""
     _, _, _, rows = _case(MIXED, 4, 2)

@@ -74,8 +74,8 @@ def test_noise_is_a_function_of_seed_position_and_token() -> None:
             assert everything[row, token].item() == pytest.approx(one, rel=2e-6, abs=2e-6)
 
 
-def _naive(logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float, seed: int) -> set[int]:
-    """The kept set, written from the definition; `seed` is not needed for it."""
+def _naive(logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float) -> set[int]:
+    """The kept set, written from the definition."""
     scaled = [np.float32(logit) / np.float32(temperature) for logit in logits]
     order = sorted(range(len(scaled)), key=lambda token: (-scaled[token], token))
     if top_k > 0:
@@ -101,24 +101,21 @@ LOGITS = st.lists(st.sampled_from([-3.0, -1.5, 0.0, 0.25, 1.0, 1.5, 4.0]), min_s
     top_k=st.sampled_from([0, 1, 2, 5, 30, 1000]),
     top_p=st.sampled_from([0.137, 0.501, 0.893, 1.0]),
     min_p=st.sampled_from([0.0, 0.0103, 0.307, 0.99]),
-    candidates=st.sampled_from([1, 3, 256]),
+    widths=st.sampled_from([(), (1, 4), (3,), (256,)]),
     seed=st.integers(-(2**63), 2**63 - 1),
 )
 def test_the_best_of_the_kept_wins(
-    logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float, candidates: int, seed: int
+    logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float, widths: tuple[int, ...], seed: int
 ) -> None:
     """The draw is the argmax of score plus noise over the kept set, whichever path computes it."""
-    kept = _naive(logits, temperature, top_k, top_p, min_p, seed)
+    kept = _naive(logits, temperature, top_k, top_p, min_p)
     rows = _rows(1, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     noise = gumbel_all(rows.seed, rows.position, len(logits))[0]
     scores = torch.tensor(logits) / torch.tensor(temperature) + noise
     wanted = max(kept, key=lambda token: (scores[token].item(), -token))
-    before = torch_draw.CANDIDATES
-    torch_draw.CANDIDATES = candidates
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_draw, "WIDTHS", widths)
         assert DRAW(torch.tensor([logits]), rows).item() == wanted
-    finally:
-        torch_draw.CANDIDATES = before
 
 
 def test_rows_do_not_see_each_other() -> None:

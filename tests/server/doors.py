@@ -91,7 +91,7 @@ def events(text: str) -> list[Any]:
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 2.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
     """Wait until `condition` holds, or fail."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + limit_s

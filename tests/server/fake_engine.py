@@ -187,5 +187,5 @@ class FakeEngine:
         for stream in list(self.open):
             stream.fail(EngineError("The engine shut down.", status=503, code="draining"))
 
-    async def close(self) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
         self.closed = True

@@ -51,7 +51,9 @@ def knock_unix(test: Knock, make: Callable[[], FakeEngine] = lambda: FakeEngine(
 
 
 @contextmanager
-def background_door(make: Callable[[], FakeEngine] = lambda: FakeEngine().begin()) -> Iterator[tuple[FakeEngine, Path]]:
+def background_door(
+    make: Callable[[], FakeEngine] = lambda: FakeEngine().begin(), place: Path | None = None
+) -> Iterator[tuple[FakeEngine, Path]]:
     """Keep a Unix door open on a loop in another thread, for clients that block."""
     loop = uvloop.new_event_loop()
     started: list[FakeEngine] = []
@@ -65,7 +67,7 @@ def background_door(make: Callable[[], FakeEngine] = lambda: FakeEngine().begin(
             await close.wait()
 
     with short_folder() as folder:
-        path = folder / "api.sock"
+        path = place or folder / "api.sock"
         thread = threading.Thread(target=lambda: loop.run_until_complete(main(path)))
         thread.start()
         assert opened.wait(5.0)

@@ -133,7 +133,7 @@ def test_an_engine_that_does_not_close_well_does_not_keep_the_process(
     hangs: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Stubborn(FakeEngine):
-        async def close(self) -> None:
+        async def close(self, *, at_once: bool = False) -> None:
             if hangs:
                 await asyncio.sleep(3600)
             raise ValueError("stuck")

@@ -10,7 +10,7 @@ import msgspec
 
 from tokenspeed.actors.control import Launch
 from tokenspeed.actors.edges import Ends, split_ends
-from tokenspeed.actors.health import ActorHealth, RestartBudget, State, start_overdue, turn_overdue
+from tokenspeed.actors.health import KILL_LIMIT_S, ActorHealth, RestartBudget, State, start_overdue, turn_overdue
 from tokenspeed.actors.life import Keeper, Life
 from tokenspeed.observe.page import StatusLine, Word, now_us
 
@@ -73,13 +73,18 @@ class Charge:
         )
         self.life.launch(launch, [page_fd, *descriptors])
 
-    def overdue(self, awake_since_us: int, stall_limit_s: float) -> str | None:
+    def overdue(self, now: int, awake_since_us: int, stall_limit_us: int) -> str | None:
         """Return what is wrong if the running life has given no sign for too long."""
-        times = (self.line, now_us(), awake_since_us, int(stall_limit_s * 1e6))
-        if self.life is not None and self.life.opened:
-            silent_s = turn_overdue(*times)
+        life = self.running_life
+        if life is None or self.state is State.DEAD:
+            return None
+        if self.state is State.FROZEN:
+            stuck = now - self.frozen_us > KILL_LIMIT_S * 1e6
+            return f"process {life.pid} does not die when killed; a device driver may hold it" if stuck else None
+        if life.opened:
+            silent_s = turn_overdue(self.line, now, awake_since_us, stall_limit_us)
             return None if silent_s is None else f"frozen, its loop has not turned for {silent_s:.1f} s"
-        silent_s = start_overdue(*times)
+        silent_s = start_overdue(self.line, now, awake_since_us, stall_limit_us)
         return None if silent_s is None else f"stuck in {self.phase!r}, no news for {silent_s:.1f} s"
 
     def freeze(self) -> None:

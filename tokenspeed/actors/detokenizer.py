@@ -40,6 +40,7 @@ class DetokenizerActor(Actor):
     """One mailbox around a table of output streams."""
 
     name: ClassVar[str] = "detokenizer"
+    in_place: ClassVar[bool] = True
     receives: ClassVar[dict[str, object]] = {"scheduler": DetokenizerMessage}
 
     def __init__(self, config: DetokenizerConfig, outbox: Outbox, phase: Announce) -> None:

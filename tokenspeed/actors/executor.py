@@ -16,12 +16,15 @@ from typing import ClassVar
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import ExecutorConfig
+from tokenspeed.errors import EngineError
 from tokenspeed.executor.executor import Executor
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.executor import ExecutorMessage, StepPlan
 from tokenspeed.messages.scheduler import ExecutorReady, StepFailed, StepResult
 
 LOAD_LIMIT_S = 120.0
+STEP_LIMIT_S = 30.0  # a step may take this long, or
+STEP_LIMIT_TIMES = 4  # this many times the longest one so far; then its thread counts as hung
 
 
 class ExecutorActor(Actor):
@@ -37,6 +40,8 @@ class ExecutorActor(Actor):
         self._executor: Executor
         self._steps = ThreadPoolExecutor(1, thread_name_prefix="step")
         self._scheduler_life = 0
+        self._step_s_max = 0.0
+        self._watch: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Load the weights, take the memory of the pages, and report for work."""
@@ -74,6 +79,7 @@ class ExecutorActor(Actor):
         if life != self._scheduler_life:
             return
         begin_us = time.monotonic_ns() // 1000
+        loop.call_soon_threadsafe(self._expect)
         answer: Message
         try:
             out = self._executor.step(plan)
@@ -83,6 +89,18 @@ class ExecutorActor(Actor):
             answer = StepResult(plan.step, time.monotonic_ns() // 1000 - begin_us, out.counts, out.ids)
         loop.call_soon_threadsafe(self._answer, answer, life)
 
+    def _expect(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_later(max(STEP_LIMIT_S, STEP_LIMIT_TIMES * self._step_s_max), self._give_up)
+
+    def _give_up(self) -> None:
+        # Nothing can end a thread that hangs in a kernel; ending the actor brings a fresh one.
+        raise EngineError("A step has not come back in time.", code="step_hung")
+
     def _answer(self, answer: Message, life: int) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if isinstance(answer, StepResult):
+            self._step_s_max = max(self._step_s_max, answer.step_us / 1e6)
         if life == self._scheduler_life:
             self._outbox.send("scheduler", answer)

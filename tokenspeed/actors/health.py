@@ -18,6 +18,7 @@ RESTARTS_PER_MINUTE_MAX = 6
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 1.0
 WINDOW_S = 60.0
+KILL_LIMIT_S = 10.0  # a process that is still there so long after SIGKILL will not go
 
 
 class State(StrEnum):

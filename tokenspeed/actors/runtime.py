@@ -197,7 +197,8 @@ class Runtime:
                 self._begin()
             case Stop():
                 self._mailbox.pause()
-                self._stopped.set_result(None)
+                if not self._stopped.done():
+                    self._stopped.set_result(None)
             case _:
                 raise TypeError(f"unexpected {type(message).__name__} on the control channel")
 

@@ -207,6 +207,7 @@ class SchedulerActor(Actor):
             overlap=config.overlap,
             width=config.width,
             prefix_caching=config.enable_prefix_caching,
+            growth_tokens=config.admission_growth_tokens,
         )
 
     def _step_plan(self, plan: Plan) -> StepPlan:

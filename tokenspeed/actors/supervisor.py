@@ -25,34 +25,30 @@ from contextlib import ExitStack
 
 from tokenspeed import __version__
 from tokenspeed.actors.charge import ActorSpec, Charge
-from tokenspeed.actors.control import Swap
 from tokenspeed.actors.door import ControlDoor
-from tokenspeed.actors.edges import EdgeSpec, EdgeTable, check_edges, split_ends
-from tokenspeed.actors.health import ActorHealth, State
+from tokenspeed.actors.edges import EdgeSpec, EdgeTable, check_edges
+from tokenspeed.actors.health import KILL_LIMIT_S, ActorHealth, State
 from tokenspeed.actors.life import Life
 from tokenspeed.actors.mailbox import Mailbox, MailboxForm, OnMessage, RecordError
 from tokenspeed.actors.outbox import Outbox
+from tokenspeed.actors.revival import FIRST_EPOCH, OnRestart, Revival
 from tokenspeed.actors.rundir import RunFolder
+from tokenspeed.actors.watch import Watch
 from tokenspeed.config import runtime_dir
 from tokenspeed.errors import ErrorInfo, StartError
 from tokenspeed.ipc.segment import sweep as sweep_segments
 from tokenspeed.observe.attach import STATUS_PAGE, ActorEntry, EdgeEntry, Topology
 from tokenspeed.observe.logs import describe
-from tokenspeed.observe.page import StatusPage, now_us
+from tokenspeed.observe.page import StatusPage
 
 __all__ = ["ActorHealth", "ActorSpec", "EdgeSpec", "OnEvent", "OnMessage", "OnRestart", "State", "Supervisor"]
 
-WATCH_S = 0.25
-WATCHES_PER_STALL = 4
-OWN_PAUSE_S = 1.0  # a watch that comes this late says that we were stopped ourselves
-KILL_LIMIT_S = 10.0
 
 HOME_FORM = MailboxForm(backlog_bytes_max=None, in_place=False)  # it always reads
 NOT_ITS_WORDS = "actor_"  # codes of reasons that the actor's author did not foresee
 
 log = logging.getLogger(__name__)
 
-OnRestart = Callable[[str, int], None]
 OnEvent = Callable[[str], None]
 
 
@@ -81,7 +77,6 @@ class Supervisor:
         check_edges(edges, [home, *(actor.name for actor in actors)])
         self.lost: str | None = None
         self._home = home
-        self._stall_limit_s = stall_limit_s
         self._on_message = on_message
         self._on_restart = on_restart
         self._on_event = on_event
@@ -89,14 +84,10 @@ class Supervisor:
         self._specs = tuple(actors)
         self._edges = EdgeTable(edges)
         self._charges: dict[str, Charge] = {}
-        self._epoch = 1
-        self._serial = 0
-        self._reviving = asyncio.Lock()
-        self._revivals: set[asyncio.Task[None]] = set()
+        self._restarts: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._resources = ExitStack()
-        self._awake_since_us = self._watched_us = now_us()
-        self._timer: asyncio.TimerHandle | None = None
+        self._watch = Watch(self._charges.values(), stall_limit_s, self._on_look, self._on_overdue)
 
     @property
     def outbox(self) -> Outbox:
@@ -119,7 +110,7 @@ class Supervisor:
             self._set_up()
             for charge in self._charges.values():
                 self._begin(charge)
-            self._watch()
+            self._watch.begin()
             await self._all_ready
         except OSError as error:
             await self.stop(0.0)
@@ -132,12 +123,15 @@ class Supervisor:
         """Return how each actor is, by name."""
         return {name: charge.health() for name, charge in self._charges.items()}
 
+    def ring_fill(self) -> dict[str, int]:
+        """Return the bytes that wait in each ring, by "writer to reader"."""
+        return self._edges.fill()
+
     async def stop(self, timeout_s: float = 5.0) -> None:
         """End all actors, by force after `timeout_s`, and leave nothing. May be called again to hurry."""
         self._stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in self._revivals:
+        self._watch.end()
+        for task in self._restarts:
             task.cancel()
         for charge in self._charges.values():
             charge.state = State.STOPPED
@@ -180,9 +174,9 @@ class Supervisor:
         if not self._all_ready.done():
             self._all_ready.set_exception(_start_error(life))
             return
-        task = self._loop.create_task(self._revive(charge))
-        self._revivals.add(task)
-        task.add_done_callback(self._revivals.discard)
+        task = self._loop.create_task(self._restart(charge))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
 
     # ---- starting ----
 
@@ -196,13 +190,17 @@ class Supervisor:
             self._charges[spec.name] = Charge(spec, index, self._page.line(index))
         keep.callback(self._edges.close)
         sweep_segments()
-        self._edges.create(self._epoch)
+        self._edges.create(FIRST_EPOCH)
         self._mailbox = Mailbox(self._receives, self._page.line(len(self._specs)), self._on_bad_record, HOME_FORM)
         keep.callback(self._mailbox.close)
         self._mailbox.install(self._edges.ends(self._home))
         self._mailbox.open(self._on_message, _nothing)
+        self._revival = Revival(self._edges, self._charges.values(), self._home, self._mailbox, self._on_restart)
         door = ControlDoor(self._folder.socket_path, self._describe)
         keep.callback(door.close)
+
+    def _on_look(self) -> None:
+        self._mailbox.publish()
 
     def _begin(self, charge: Charge) -> None:
         charge.begin(self, self._page.fileno(), self._edges.ends(charge.name), log.getEffectiveLevel())
@@ -210,35 +208,16 @@ class Supervisor:
     def _running(self) -> list[Life]:
         return [life for charge in self._charges.values() if (life := charge.running_life)]
 
-    # ---- watching ----
+    # ---- what goes wrong ----
 
-    def _watch(self) -> None:
-        """Look at every actor, a few times in each stall limit."""
-        pause_s = min(WATCH_S, self._stall_limit_s / WATCHES_PER_STALL)
-        self._timer = self._loop.call_later(pause_s, self._watch)
-        now = now_us()
-        if now - self._watched_us > (pause_s + OWN_PAUSE_S) * 1e6:
-            self._awake_since_us = now
-        self._watched_us = now
-        self._mailbox.publish()
-        for charge in self._charges.values():
-            self._check(charge)
-
-    def _check(self, charge: Charge) -> None:
-        life = charge.running_life
-        if life is None:
-            return
+    def _on_overdue(self, charge: Charge, text: str) -> None:
+        """Kill an actor that gives no sign of life; its exit begins a new one."""
         if charge.state is State.FROZEN:
-            if now_us() - charge.frozen_us > KILL_LIMIT_S * 1e6:
-                self._lose(
-                    charge, f"{charge.name} (process {life.pid}) does not die when killed: see its device driver"
-                )
-            return
-        text = charge.overdue(self._awake_since_us, self._stall_limit_s)
-        if text is not None:
+            self._lose(charge, text)
+        elif charge.life is not None:
             charge.freeze()
             self._on_event(f"{charge.name}: {text}")
-            life.kill(ErrorInfo(500, "actor_frozen", text))
+            charge.life.kill(ErrorInfo(500, "actor_frozen", text))
 
     def _on_bad_record(self, error: RecordError) -> None:
         """Log a failure of the home's own handler; a sender that talks nonsense begins a new life."""
@@ -247,9 +226,7 @@ class Supervisor:
         if error.unreadable and life is not None:
             life.kill(error.info())
 
-    # ---- a new life ----
-
-    async def _revive(self, charge: Charge) -> None:
+    async def _restart(self, charge: Charge) -> None:
         delay_s = charge.budget.take(time.monotonic())
         if delay_s is None:
             self._lose(charge, f"died too often, last because: {charge.error}")
@@ -258,40 +235,11 @@ class Supervisor:
         charge.restarts += 1
         self._on_event(f"{charge.name}: restarts ({charge.error})")
         try:
-            await self._renew_edges(charge.name)
+            await self._revival.renew_edges(charge.name)
             await asyncio.sleep(delay_s)
             self._begin(charge)
         except Exception as error:
             self._lose(charge, f"cannot be restarted: {describe(error)}")
-
-    async def _renew_edges(self, restarted: str) -> None:
-        """Do steps 1 to 3 of a new life."""
-        async with self._reviving:
-            self._epoch += 1
-            epoch = self._epoch
-            touched = self._edges.renew(restarted, epoch)
-            self._mailbox.pause()
-            try:
-                await self._swap_survivors(touched, restarted, epoch)
-                self._mailbox.install(self._edges.ends(self._home, touched))
-                self._on_restart(restarted, epoch)
-            finally:
-                self._mailbox.resume()
-
-    async def _swap_survivors(self, touched: Sequence[EdgeSpec], restarted: str, epoch: int) -> None:
-        """Hand out fresh ends. An actor that is starting takes its own before it reads: no need to wait for it."""
-        waits = []
-        for life in self._running():
-            ends = self._edges.ends(life.name, touched)
-            if not ends or life.name == restarted:
-                continue
-            self._serial += 1
-            grants, descriptors = split_ends(ends)
-            done = life.swap(Swap(self._serial, restarted, epoch, grants), descriptors)
-            if life.opened:
-                waits.append(done)
-        if waits:
-            await asyncio.wait(waits)
 
     def _lose(self, charge: Charge, text: str) -> None:
         """Declare the engine lost: this actor is needed and cannot be had."""

@@ -16,11 +16,12 @@ from typing import ClassVar
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
-from tokenspeed.errors import EngineError, TokenSpeedError
+from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.engine import Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, TokenizerMessage
+from tokenspeed.sampling import SamplingParams
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
 
 
@@ -93,6 +94,7 @@ class TokenizerActor(Actor):
 
     def _submit(self, request: GenerateRequest) -> Submit:
         sampling = request.sampling
+        self._check_stop_ids(sampling)
         ids = self._builder.ids(request.prompt)
         room = self._config.model.max_model_len - len(ids)
         end_ids = () if sampling.ignore_eos else self._builder.end_ids
@@ -110,3 +112,9 @@ class TokenizerActor(Actor):
             session=request.session,
             stream=StreamSettings(sampling.stop, len(ids)),
         )
+
+    def _check_stop_ids(self, sampling: SamplingParams) -> None:
+        vocab_tokens = self._builder.vocab_tokens
+        wrong = next((token for token in sampling.stop_token_ids if token >= vocab_tokens), None)
+        if wrong is not None:
+            raise UserError(f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids")

@@ -9,7 +9,9 @@ Invariant: the port is bound before a byte of weights is read, and no socket fil
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -39,7 +41,9 @@ def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
     if options.model is None and make_engine is None and demo_file() is None:
         screen.complain(ABSENT)
         return START_FAILED
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    from tokenspeed.engine import set_up_logging
+
+    set_up_logging("serve", logging.getLevelNamesMapping()[options.log_level.upper()])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
         return _serve(options, screen, begun_s, make_engine)
@@ -112,6 +116,13 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         help="keep and share the KV of prompts (on)",
     )
     add.add_argument(
+        "--admission-growth-tokens",
+        type=whole(0, 1 << 20),
+        default=default.admission_growth_tokens,
+        metavar="TOKENS",
+        help="tokens by which a running request is expected to grow when another wants in",
+    )
+    add.add_argument(
         "--stall-limit",
         dest="stall_limit_s",
         type=seconds,
@@ -159,11 +170,23 @@ def _add_server_options(add: argparse._ArgumentGroup) -> None:
 
 def _serve(options: argparse.Namespace, screen: Screen, begun_s: float, make_engine: MakeEngine | None) -> int:
     config = server_config(options)
-    http = None
-    if config.http:
-        from tokenspeed.server.bind import bind
+    with contextlib.ExitStack() as kept:
+        http = None
+        if config.http:
+            from tokenspeed.server.bind import bind
 
-        http = bind(config.host, config.port)
+            http = kept.enter_context(bind(config.host, config.port))
+        return _serve_on(http, config, options, screen, begun_s, make_engine)
+
+
+def _serve_on(
+    http: socket.socket | None,
+    config: ServerConfig,
+    options: argparse.Namespace,
+    screen: Screen,
+    begun_s: float,
+    make_engine: MakeEngine | None,
+) -> int:
     if make_engine is None:
         from tokenspeed.engine import AsyncEngine
 

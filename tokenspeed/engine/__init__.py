@@ -3,5 +3,6 @@
 from tokenspeed.engine.aio import AsyncEngine, EngineHealth
 from tokenspeed.engine.stream import Output, Stream
 from tokenspeed.engine.sync import Engine, Reply
+from tokenspeed.observe.logs import set_up_logging
 
-__all__ = ["AsyncEngine", "Engine", "EngineHealth", "Output", "Reply", "Stream"]
+__all__ = ["AsyncEngine", "Engine", "EngineHealth", "Output", "Reply", "Stream", "set_up_logging"]

@@ -42,6 +42,7 @@ from tokenspeed.sampling import UINT64_MAX, SamplingParams
 
 CALL_LIMIT_S = 10.0
 FIRST_TOKEN_LIMIT_S = 60.0
+STOP_LIMIT_S = 5.0
 
 
 class EngineHealth(msgspec.Struct, frozen=True):
@@ -125,6 +126,10 @@ class AsyncEngine:
             raise EngineError("The model is still loading.", status=503, code="not_ready")
         return self._open(prompt, sampling or SamplingParams(), namespace, session)
 
+    def ring_fill(self) -> dict[str, int]:
+        """Return the bytes that wait in each ring, by "writer to reader"."""
+        return self._supervisor.ring_fill()
+
     async def flush_cache(self) -> int:
         """Forget every cached page that no request holds; return how many pages that freed."""
         answer = await self._call(FlushCache)
@@ -146,11 +151,14 @@ class AsyncEngine:
             error = EngineError("The engine shut down before the reply was complete.", status=503, code="draining")
             self._fail_all(error)
 
-    async def close(self) -> None:
-        """Stop every actor and release everything. Open requests end with an error."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """Stop every actor and release everything. Open requests end with an error.
+
+        With `at_once` the actors are killed instead of asked.
+        """
         self._draining = True
         self._fail_all(EngineError("The engine was closed.", status=503, code="closed"))
-        await self._supervisor.stop()
+        await self._supervisor.stop(0.0 if at_once else STOP_LIMIT_S)
 
     # Requests.
 

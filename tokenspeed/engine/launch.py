@@ -72,6 +72,7 @@ def actor_specs(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig
         chunked_prefill_size=config.chunked_prefill_size,
         overlap=config.overlap,
         enable_prefix_caching=config.enable_prefix_caching,
+        admission_growth_tokens=config.admission_growth_tokens,
     )
     executor = ExecutorConfig(
         model=model,

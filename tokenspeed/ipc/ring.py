@@ -34,11 +34,14 @@ class RingFiles:
     space_fd: int
     capacity: int
     epoch: int
-    _owned: list[int] = field(repr=False, default_factory=list)
+    _open: list[int] = field(init=False, repr=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._open.extend(self.fds())
 
     @classmethod
     def from_fds(cls, fds: Sequence[int], capacity: int, epoch: int) -> RingFiles:
-        """Return the files of a ring from the descriptors of `fds()`, which stay the caller's."""
+        """Return the files of a ring from the descriptors of `fds()`, which it then owns."""
         segment_fd, space_fd, *data_fds = fds
         return cls(segment_fd, tuple(data_fds), space_fd, capacity, epoch)
 
@@ -47,12 +50,12 @@ class RingFiles:
         return [self.segment_fd, self.space_fd, *self.data_fds]
 
     def close(self) -> None:
-        """Close the descriptors if they were made by `create_ring`; ends that are open live on."""
-        while self._owned:
-            os.close(self._owned.pop())
+        """Close the descriptors; ends that are open live on."""
+        while self._open:
+            os.close(self._open.pop())
 
     def __del__(self) -> None:
-        if self._owned:
+        if self._open:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
             self.close()
 
@@ -73,7 +76,7 @@ def create_ring(capacity_bytes: int, epoch: int, readers: int = 1) -> RingFiles:
         for fd in fds:
             os.close(fd)
         raise
-    return RingFiles(fds[0], tuple(fds[2:]), fds[1], capacity, epoch, fds)
+    return RingFiles.from_fds(fds, capacity, epoch)
 
 
 class RingWriter:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tokenspeed.errors import TokenSpeedError, UserError
+from tokenspeed.server.ask import chat_ask
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import internal_error, shown
 from tokenspeed.server.frames import Call, Chunk, End, Failure, Reply
@@ -23,7 +24,7 @@ from tokenspeed.server.models import model_card, model_list
 from tokenspeed.server.parse import decode_msgpack
 from tokenspeed.server.ports import EngineLike, StreamLike
 from tokenspeed.server.replies import ReplyHead, collect, cut_short
-from tokenspeed.server.schema import ChatRequest, chat_ask
+from tokenspeed.server.schema import ChatRequest
 
 Send = Callable[[Any], Awaitable[None]]
 

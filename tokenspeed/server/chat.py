@@ -12,12 +12,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenspeed.server.ask import chat_ask
 from tokenspeed.server.body import read_body
 from tokenspeed.server.disconnect import unless_gone, until_gone
 from tokenspeed.server.parse import decode_json
 from tokenspeed.server.ports import EngineLike, StreamLike
 from tokenspeed.server.replies import ReplyHead, collect
-from tokenspeed.server.schema import ChatRequest, chat_ask
+from tokenspeed.server.schema import ChatRequest
 from tokenspeed.server.sse import KEEP_ALIVE_S, EventStream
 
 SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session-id")

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tokenspeed.config import ModelConfig
+from tokenspeed.server.ask import check_model
 from tokenspeed.server.ports import EngineLike
-from tokenspeed.server.schema import check_model
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):

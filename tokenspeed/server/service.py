@@ -18,7 +18,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import uvloop
 
@@ -54,13 +54,12 @@ class Door(Protocol):
     async def stop(self, *, at_once: bool = False) -> None: ...
 
 
-class Sockets:
+class Sockets(NamedTuple):
     """The sockets that were bound before anything was loaded; `http` None leaves that door out."""
 
-    def __init__(self, http: socket.socket | None, unix: socket.socket, unix_path: Path) -> None:
-        self.http = http
-        self.unix = unix
-        self.unix_path = unix_path
+    http: socket.socket | None
+    unix: socket.socket
+    unix_path: Path
 
 
 class Service:
@@ -120,7 +119,7 @@ class Service:
         if await self._lost():
             log.error("the engine is lost: %s; start the server again", self._engine.health().actors)
             return Exit.ENGINE_LOST
-        log.warning("draining: open requests have %g s", self._config.drain_timeout_s)
+        log.info("draining: open requests have %g s", self._config.drain_timeout_s)
         await self._engine.drain(self._config.drain_timeout_s)
         return Exit.DRAINED
 
@@ -178,7 +177,7 @@ class Service:
         limit_s = CLOSE_AT_ONCE_S_MAX if at_once else CLOSE_S_MAX
         try:
             async with asyncio.timeout(limit_s):
-                await self._engine.close()
+                await self._engine.close(at_once=at_once)
         except TimeoutError:
             log.error("the engine did not close well within %g s; its processes die with this one", limit_s)
         except Exception:

@@ -59,6 +59,7 @@ class PromptBuilder:
         sample = self._sample()
         if sample is not None:
             self._warn_of_lost_marks(sample)
+        self.vocab_tokens = tokenizer.vocab_tokens
         self.end_ids = tuple(sorted(tokenizer.vocabulary.end_ids | self._end_mark(sample)))
 
     def ids(self, prompt: Prompt) -> array[int]:

@@ -3,6 +3,7 @@
 Decode rows are sorted by context and cut into groups of like length; a group gathers its pages into
 one padded block and attends in one call, the query heads of a key head standing in for queries, so
 that nothing is repeated. Prefill rows go one by one, key heads spread over their group by stride 0.
+Pages that lie side by side, as those of a row alone in the pool do, are read where they are.
 What depends on the step alone (groups, page indices, masks) is prepared once for all layers.
 
 Invariant: padding is finite in the pages and minus infinity in the mask, so it weighs nothing.
@@ -22,12 +23,16 @@ PAGES_RATIO_MAX = 2
 PAGES_SLACK = 8
 
 
+# Indices of pages, or the range of them where they follow each other.
+Pages = torch.Tensor | slice
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
     """Decode rows of like context. `tokens` are their indices in the step."""
 
     tokens: torch.Tensor
-    pages: torch.Tensor
+    pages: Pages
     mask: torch.Tensor
 
 
@@ -38,7 +43,7 @@ class PrefillRow:
     first: int
     last: int
     length: int
-    pages: torch.Tensor
+    pages: Pages
     mask: torch.Tensor | None
 
 
@@ -104,13 +109,24 @@ def _decode_group(rows: AttentionRows, members: torch.Tensor, tokens: list[int],
     table = rows.page_table[members, : -(-longest // page_tokens)]
     behind = torch.arange(table.shape[1] * page_tokens) >= lengths.unsqueeze(1)
     mask = torch.zeros(behind.shape).masked_fill_(behind, float("-inf"))[:, None, None]
-    return DecodeGroup(torch.tensor(tokens), table.flatten(), mask)
+    return DecodeGroup(torch.tensor(tokens), _side_by_side(table.flatten()), mask)
 
 
 def _prefill_row(table: torch.Tensor, first: int, count: int, context: int, page_tokens: int) -> PrefillRow:
     length = context + count
     mask = torch.full((count, length), float("-inf")).triu_(context + 1) if context else None
-    return PrefillRow(first, first + count, length, table[: -(-length // page_tokens)], mask)
+    return PrefillRow(first, first + count, length, _side_by_side(table[: -(-length // page_tokens)]), mask)
+
+
+def _side_by_side(pages: torch.Tensor) -> Pages:
+    first = int(pages[0])
+    if torch.equal(pages, torch.arange(first, first + len(pages))):
+        return slice(first, first + len(pages))
+    return pages
+
+
+def _gather(pool: torch.Tensor, pages: Pages) -> torch.Tensor:
+    return pool[pages] if isinstance(pages, slice) else pool.index_select(0, pages)
 
 
 def _decode(
@@ -119,8 +135,8 @@ def _decode(
     kv_heads, head_dim = key_pages.shape[-2:]
     rows = queries.shape[0]
     # [rows, kv_heads, heads per key head, head_dim] against [rows, kv_heads, keys, head_dim]
-    keys = key_pages.index_select(0, group.pages).view(rows, -1, kv_heads, head_dim).transpose(1, 2)
-    values = value_pages.index_select(0, group.pages).view(rows, -1, kv_heads, head_dim).transpose(1, 2)
+    keys = _gather(key_pages, group.pages).view(rows, -1, kv_heads, head_dim).transpose(1, 2)
+    values = _gather(value_pages, group.pages).view(rows, -1, kv_heads, head_dim).transpose(1, 2)
     grouped = queries.view(rows, kv_heads, -1, head_dim)
     attended = torch.nn.functional.scaled_dot_product_attention(
         grouped, keys, values, attn_mask=group.mask.to(queries.dtype)
@@ -133,8 +149,8 @@ def _prefill(
 ) -> torch.Tensor:
     count, heads, head_dim = queries.shape
     kv_heads = key_pages.shape[2]
-    keys = key_pages.index_select(0, row.pages).flatten(0, 1)[: row.length]
-    values = value_pages.index_select(0, row.pages).flatten(0, 1)[: row.length]
+    keys = _gather(key_pages, row.pages).flatten(0, 1)[: row.length]
+    values = _gather(value_pages, row.pages).flatten(0, 1)[: row.length]
     # key heads are the batch, the query heads of each are its heads: [kv_heads, group, tokens, head_dim]
     spread = (kv_heads, heads // kv_heads, row.length, head_dim)
     attended = torch.nn.functional.scaled_dot_product_attention(

@@ -11,6 +11,7 @@ Invariant: a ratio compares rounds of this very run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -40,7 +41,7 @@ TRANSPORTS = ("ring", "zmq")
 TESTS: dict[str, tuple[str, int, dict[str, int]]] = {
     "pingpong_200b": ("pingpong", 200, {"ring": 5_000, "zmq": 2_000}),
     "throughput_200b": ("stream", 200, {"ring": 200_000, "zmq": 20_000}),
-    "throughput_200kb": ("stream", 200_000, {"ring": 4_000, "zmq": 1_500}),
+    "throughput_200kb": ("stream", 200_000, {"ring": 8_000, "zmq": 2_000}),
 }
 
 
@@ -136,10 +137,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     there, back = (create_ring(IN_FLIGHT_BYTES, EPOCH) for _ in range(2))
     with tempfile.TemporaryDirectory(prefix="bench-ring-") as folder:
-        setup = Setup(there.fds(), back.fds(), there.capacity, folder)
-        peer = Peer(setup)
-        rounds = measure(Rig(setup), peer)
-        peer.close()
+        paths = (f"{folder}/there", f"{folder}/back")
+        with contextlib.closing(Peer(Setup(there.fds(), back.fds(), there.capacity, *paths))) as peer:
+            rounds = measure(Rig((there, back), paths), peer)
     there.close()
     back.close()
     print(json.dumps(summary(rounds)))

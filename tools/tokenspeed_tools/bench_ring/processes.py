@@ -11,26 +11,27 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import uvloop
 
+from tokenspeed.config import child_environment
 from tokenspeed.ipc.ring import RingFiles
 from tokenspeed_tools.bench_ring.exchange import Job, follow
 from tokenspeed_tools.bench_ring.ports import Port, RingPort, ZmqPort
 
 PEER_FLAG = "--peer"
-EPOCH = 1
+EPOCH = 7
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What the peer attaches to: the files of the rings there and back, and a folder for sockets."""
+    """What the peer attaches to, named from the near side: files of the rings, paths of the sockets."""
 
-    there: list[int]
-    back: list[int]
+    there_fds: list[int]
+    back_fds: list[int]
     capacity: int
-    folder: str
+    there_path: str
+    back_path: str
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -41,21 +42,17 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Rig:
-    """Makes the ports of one process; the peer's directions are swapped."""
+    """Makes the ports of one process from the rings out and back, and from paths for sockets."""
 
-    def __init__(self, setup: Setup, *, peer: bool = False) -> None:
-        rings = [RingFiles.from_fds(fds, setup.capacity, EPOCH) for fds in (setup.there, setup.back)]
-        paths = [str(Path(setup.folder) / name) for name in ("there", "back")]
-        self._rings = rings[::-1] if peer else rings
-        self._paths = paths[::-1] if peer else paths
+    def __init__(self, rings: tuple[RingFiles, RingFiles], paths: tuple[str, str]) -> None:
+        self._rings = rings
+        self._paths = paths
 
     def port(self, job: Job) -> Port:
         """Return a new port for `job`."""
         if job.transport == "ring":
-            out, back = self._rings
-            return RingPort(out, back)
-        out_path, back_path = self._paths
-        return ZmqPort(out_path, back_path, job.size_bytes)
+            return RingPort(*self._rings)
+        return ZmqPort(*self._paths, job.size_bytes)
 
 
 class Peer:
@@ -64,7 +61,8 @@ class Peer:
     def __init__(self, setup: Setup) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tokenspeed_tools.bench_ring", PEER_FLAG, msgspec.json.encode(setup).decode()],
-            pass_fds=setup.there + setup.back,
+            pass_fds=setup.there_fds + setup.back_fds,
+            env=child_environment(sys.path),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -90,9 +88,13 @@ class Peer:
 
 def serve(setup: Setup) -> None:
     """Be the peer."""
-    rig = Rig(setup, peer=True)
+    back = RingFiles.from_fds(setup.back_fds, setup.capacity, EPOCH)
+    there = RingFiles.from_fds(setup.there_fds, setup.capacity, EPOCH)
+    rig = Rig((back, there), (setup.back_path, setup.there_path))
     for line in sys.stdin.buffer:
         uvloop.run(_serve_job(rig, msgspec.json.decode(line, type=Job)))
+    there.close()
+    back.close()
 
 
 async def _serve_job(rig: Rig, job: Job) -> None:

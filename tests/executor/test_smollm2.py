@@ -1,0 +1,55 @@
+"""The demo model: greedy ids equal transformers, which runs the same dequantised weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.llamas import Driver, load
+from tests.reference import Reference, assert_equal_tokens
+from tests.tiny import demo_path
+from tokenspeed.model.checkpoint import open_checkpoint
+from tokenspeed.model.config import read_shape
+
+# "The capital of France is", a chat turn, and ids without sense that span several pages.
+PROMPTS = [
+    [504, 3575, 282, 4649, 314],
+    [1, 4093, 198, 504, 3575, 282, 4649, 314, 2, 198, 1, 520, 9531, 198],
+    [(17 * index * index + 91 * index) % 49152 for index in range(150)],
+]
+
+
+def test_greedy_ids_equal_transformers() -> None:
+    """Prompts of several lengths, alone and then in steps that they share."""
+    executor = load(demo_path(), max_model_len=512, kv_cache_bytes=128 << 20, threads=2)
+    driver = Driver(executor)
+    alone = [driver.generate(1, prompt, 16) for prompt in PROMPTS]
+    for slot in (2, 3, 4):
+        driver.open(slot)
+    slots = list(enumerate(PROMPTS, 2))
+    shared = [driver.run(*((slot, prompt, 0, True) for slot, prompt in slots))]
+    shared += [driver.run(*((slot, None, len(prompt) + done, True) for slot, prompt in slots)) for done in range(15)]
+    together = [list(ids) for ids in zip(*shared, strict=True)]
+    executor.close()
+    assert_equal_tokens(
+        Reference(demo_path()), [*zip(PROMPTS, alone, strict=True), *zip(PROMPTS, together, strict=True)]
+    )
+
+
+@pytest.mark.prove
+def test_weights_equal_transformers_own_reading() -> None:
+    """Every tensor of the GGUF file, dequantised and put in order by transformers' own code."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    told: dict[str, Any] = load_gguf_checkpoint(str(demo_path()))["config"]
+    names = ("num_attention_heads", "num_key_value_heads", "num_hidden_layers", "hidden_size", "vocab_size")
+    with torch.device("meta"):
+        empty = LlamaForCausalLM(LlamaConfig(**{name: told[name] for name in names}))
+    theirs = load_gguf_checkpoint(str(demo_path()), return_tensors=True, model_to_load=empty)["tensors"]
+    ours = open_checkpoint(demo_path(), read_shape(demo_path()).head_dim)
+    assert theirs.keys() == ours.shapes.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(ours.read(name, 0, len(tensor)), tensor), name
