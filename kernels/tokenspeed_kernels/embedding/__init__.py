@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 
 from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
-from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import KernelSpec, ask
 
 
 class LookupKernel(Protocol):
@@ -24,7 +25,7 @@ class LookupKernel(Protocol):
 
 def lookup(kernels: Selector, dtype: torch.dtype, sliced: bool) -> LookupKernel:
     """Return the kernel for a whole table or for a slice of one."""
-    return kernels.select(ask("embedding", "lookup", dtype, table="slice" if sliced else "whole"))
+    return kernels.select_kernel(ask("embedding", "lookup", dtype, table="slice" if sliced else "whole"))
 
 
 SPECS = (

@@ -13,7 +13,8 @@ from typing import Protocol
 import torch
 
 from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
-from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import KernelSpec, ask
 
 
 class LinearKernel(Protocol):
@@ -26,7 +27,7 @@ class LinearKernel(Protocol):
 
 def linear(kernels: Selector, dtype: torch.dtype, weight: str) -> LinearKernel:
     """Return the kernel for weights that lie "out_in" or "in_out"."""
-    return kernels.select(ask("gemm", "linear", dtype, weight=weight))
+    return kernels.select_kernel(ask("gemm", "linear", dtype, weight=weight))
 
 
 SPECS = (
