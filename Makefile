@@ -29,6 +29,8 @@ PIP_INSTALL := $(PIP) install --no-compile --no-warn-script-location $$([ -t 1 ]
 NATIVE := tokenspeed/_native.abi3.so
 NATIVE_SOURCES := setup.py native/cffi_build.py $(shell find native/include native/src -name '*.h' -o -name '*.cpp')
 
+# Spinning OpenMP threads wait for each other's time slices on a shared machine.
+export OMP_WAIT_POLICY ?= passive
 export PYTHON VENV
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:

@@ -101,30 +101,30 @@ void ts_ring_reader_close(ts_ring_reader *reader);
 typedef struct ts_scheduler ts_scheduler;
 
 typedef struct {
-  int32_t page_tokens;      /* tokens of a page, 1..65536 */
-  int32_t groups;           /* cache groups, 1..4 */
-  int32_t pages_total[4];   /* per group, page 0 (padding) included */
-  int32_t windows[4];       /* per group: tokens that a query looks back; 0: all */
-  int32_t slots;            /* slots 1..slots; slot 0 is padding */
-  int32_t step_tokens;      /* prefill tokens of a step in which nothing decodes */
-  int32_t step_tokens_mixed;/* prefill tokens of a step while something decodes */
-  int32_t max_model_len;    /* prompt and output tokens of one request */
-  int32_t overlap;          /* 0 or 1: steps planned before the result of an earlier one is back */
-  int32_t width;            /* query tokens of a decode row */
-  int32_t prefix_caching;   /* 0 or 1 */
-  int32_t growth_tokens;    /* output of a running request for which admission keeps pages free */
+  int32_t page_tokens;       /* tokens of a page, 1..65536 */
+  int32_t groups;            /* cache groups, 1..4 */
+  int32_t pages_total[4];    /* per group, page 0 (padding) included */
+  int32_t windows[4];        /* per group: tokens that a query looks back; 0: all */
+  int32_t slots;             /* slots 1..slots; slot 0 is padding */
+  int32_t step_tokens;       /* prefill tokens of a step in which nothing decodes */
+  int32_t step_tokens_mixed; /* prefill tokens of a step while something decodes */
+  int32_t max_model_len;     /* prompt and output tokens of one request */
+  int32_t overlap;           /* 0 or 1: steps planned before the result of an earlier one is back */
+  int32_t width;             /* query tokens of a decode row */
+  int32_t prefix_caching;    /* 0 or 1 */
+  int32_t growth_tokens;     /* output of a running request for which admission keeps pages free */
 } ts_scheduler_config;
 
 typedef struct {
   uint64_t request;
-  uint64_t session;         /* requests of a session share its turn */
-  uint64_t space_low;       /* namespace: prefixes are shared only inside one */
+  uint64_t session;   /* requests of a session share its turn */
+  uint64_t space_low; /* namespace: prefixes are shared only inside one */
   uint64_t space_high;
-  int32_t priority;         /* higher goes first */
-  int32_t max_tokens;       /* output tokens, resumed ones included */
+  int32_t priority;   /* higher goes first */
+  int32_t max_tokens; /* output tokens, resumed ones included */
   const int32_t *prompt;
-  const int32_t *resume;    /* output ids known from an earlier life */
-  const int32_t *end_ids;   /* each ends the request */
+  const int32_t *resume;  /* output ids known from an earlier life */
+  const int32_t *end_ids; /* each ends the request */
   int32_t prompt_len;
   int32_t resume_len;
   int32_t end_ids_len;
@@ -153,16 +153,16 @@ typedef struct {
 
 typedef struct {
   uint64_t request;
-  int32_t first;            /* output index of the first id */
-  int32_t offset;           /* where its ids begin in the ids of the result */
-  int32_t count;            /* ids accepted */
-  int32_t finish;           /* 0: goes on, 1: end id, 2: max_tokens */
+  int32_t first;  /* output index of the first id */
+  int32_t offset; /* where its ids begin in the ids of the result */
+  int32_t count;  /* ids accepted */
+  int32_t finish; /* 0: goes on, 1: end id, 2: max_tokens */
 } ts_outcome;
 
 typedef struct {
   int64_t steps, retractions, tokens_prefilled, tokens_decoded, tokens_cached, step_us;
   int32_t requests_waiting, requests_running, steps_in_flight, tombstones;
-  int32_t pages_total[4];   /* page 0 left out: the classes sum to it */
+  int32_t pages_total[4]; /* page 0 left out: the classes sum to it */
   int32_t pages_free[4], pages_owned[4], pages_cached_idle[4], pages_cached_leased[4];
   int32_t pages_zombie[4];
   int32_t slots_free, slots_zombie;
@@ -176,7 +176,8 @@ int32_t ts_scheduler_plan_limits(const ts_scheduler *scheduler, ts_plan *plan);
 
 /* Returns 1 if the request is in, 0 if a cancel that came before swallowed it. TS_ERR_NEVER_FITS,
  * TS_ERR_DUPLICATE and TS_ERR_ARGUMENT leave nothing behind. */
-int32_t ts_scheduler_submit(ts_scheduler *scheduler, int64_t now_us, const ts_submission *submission);
+int32_t ts_scheduler_submit(ts_scheduler *scheduler, int64_t now_us,
+                            const ts_submission *submission);
 /* Returns 1 if the request was live. An unknown id leaves a tombstone for its submit. */
 int32_t ts_scheduler_cancel(ts_scheduler *scheduler, int64_t now_us, uint64_t request);
 /* The request will never be submitted: its tombstone goes. */
@@ -193,8 +194,8 @@ int32_t ts_scheduler_plan(ts_scheduler *scheduler, int64_t now_us, ts_plan *plan
  * returns how many. TS_ERR_UNKNOWN for a step that is not in flight, TS_ERR_ILLEGAL for one that is
  * not the oldest. */
 int32_t ts_scheduler_result(ts_scheduler *scheduler, int64_t now_us, uint64_t step, int32_t step_us,
-                            const int32_t *counts, int32_t rows, const int32_t *ids, int32_t ids_len,
-                            ts_outcome *outcomes, int32_t outcomes_max);
+                            const int32_t *counts, int32_t rows, const int32_t *ids,
+                            int32_t ids_len, ts_outcome *outcomes, int32_t outcomes_max);
 /* The oldest step in flight could not be computed. The live requests it names end; writes their ids
  * and returns how many. */
 int32_t ts_scheduler_step_failed(ts_scheduler *scheduler, int64_t now_us, uint64_t step,

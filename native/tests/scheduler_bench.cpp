@@ -1,8 +1,8 @@
 // How long the scheduler takes for a step: `make -C native/tests bench-scheduler`.
 //
-// Decode steps of many requests with long prompts, pages of 64, overlap 1, as in a busy server. Prints
-// one JSON line a series: microseconds at the median, the 90th percentile and the maximum over 2,000
-// steps (a page fills up every 64th token of each request, so all costs are in).
+// Decode steps of many requests with long prompts, pages of 64, overlap 1, as in a busy server.
+// Prints one JSON line a series: microseconds at the median, the 90th percentile and the maximum
+// over 2,000 steps (a page fills up every 64th token of each request, so all costs are in).
 
 #include <algorithm>
 #include <chrono>
@@ -28,7 +28,8 @@ class Stopwatch {
  public:
   explicit Stopwatch(Series &series) : series_(series) {}
   ~Stopwatch() {
-    const std::chrono::duration<double, std::micro> passed = std::chrono::steady_clock::now() - begin_;
+    const std::chrono::duration<double, std::micro> passed =
+        std::chrono::steady_clock::now() - begin_;
     series_.us.push_back(passed.count());
   }
   Stopwatch(const Stopwatch &) = delete;
@@ -54,7 +55,8 @@ class Bench {
     config.width = 1;
     config.prefix_caching = 1;
     config.growth_tokens = 128;
-    if (ts_scheduler_create(&config, &core_) != TS_OK) std::fprintf(stderr, "%s\n", ts_last_error());
+    if (ts_scheduler_create(&config, &core_) != TS_OK)
+      std::fprintf(stderr, "%s\n", ts_last_error());
     ts_scheduler_plan_limits(core_, &plan_);
     openings_.resize(static_cast<size_t>(plan_.openings_max));
     row_ints_.resize(static_cast<size_t>(plan_.rows_max) * 4);
@@ -75,13 +77,15 @@ class Bench {
     Series ignored;
     while (plan_.rows_len < rows_ || plan_.ids_len > 0) step(ignored, ignored);
     Series plans, results;
-    for (int32_t i = 0; i < kSteps - rows_ * prompt_tokens_ / 8192 % kSteps / 64; ++i) step(plans, results);
+    for (int32_t i = 0; i < kSteps - rows_ * prompt_tokens_ / 8192 % kSteps / 64; ++i)
+      step(plans, results);
     std::printf(
-        "{\"bench\":\"scheduler\",\"rows\":%d,\"prompt_tokens\":%d,\"steps\":%zu,\"submit_us_p50\":%.1f,"
+        "{\"bench\":\"scheduler\",\"rows\":%d,\"prompt_tokens\":%d,\"steps\":%zu,\"submit_us_p50\":"
+        "%.1f,"
         "\"plan_us_p50\":%.1f,\"plan_us_p90\":%.1f,\"plan_us_max\":%.1f,\"result_us_p50\":%.1f,"
         "\"result_us_p90\":%.1f,\"result_us_max\":%.1f}\n",
-        rows_, prompt_tokens_, plans.us.size(), submits_.at(0.5), plans.at(0.5), plans.at(0.9), plans.at(1),
-        results.at(0.5), results.at(0.9), results.at(1));
+        rows_, prompt_tokens_, plans.us.size(), submits_.at(0.5), plans.at(0.5), plans.at(0.9),
+        plans.at(1), results.at(0.5), results.at(0.9), results.at(1));
     std::fflush(stdout);
   }
 
@@ -111,10 +115,11 @@ class Bench {
     }
     const auto [number, sampled] = flights_.front();
     flights_.pop_front();
-    const std::vector<int32_t> counts(static_cast<size_t>(sampled), 1), ids(static_cast<size_t>(sampled), 17);
+    const std::vector<int32_t> counts(static_cast<size_t>(sampled), 1),
+        ids(static_cast<size_t>(sampled), 17);
     const Stopwatch watch(results);
-    ts_scheduler_result(core_, ++now_us_, number, 1000, counts.data(), sampled, ids.data(), sampled, outcomes_.data(),
-                        static_cast<int32_t>(outcomes_.size()));
+    ts_scheduler_result(core_, ++now_us_, number, 1000, counts.data(), sampled, ids.data(), sampled,
+                        outcomes_.data(), static_cast<int32_t>(outcomes_.size()));
   }
 
   int32_t rows_, prompt_tokens_;

@@ -31,7 +31,9 @@ class Random {
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
     return x ^ (x >> 31);
   }
-  int32_t below(int32_t bound) { return static_cast<int32_t>(next() % static_cast<uint64_t>(bound)); }
+  int32_t below(int32_t bound) {
+    return static_cast<int32_t>(next() % static_cast<uint64_t>(bound));
+  }
   int32_t between(int32_t low, int32_t high) { return low + below(high - low + 1); }
   bool chance(int32_t percent) { return below(100) < percent; }
 
@@ -70,8 +72,8 @@ struct Entry {
 struct Slot {
   uint64_t request = 0;
   std::map<std::pair<int32_t, int32_t>, int32_t> table;  // (group, index) -> page
-  std::vector<int32_t> tokens;  // what the device knows of the sequence
-  int32_t length = 0;           // tokens whose KV is computed
+  std::vector<int32_t> tokens;                           // what the device knows of the sequence
+  int32_t length = 0;                                    // tokens whose KV is computed
   Tag root = 0;
   bool doomed = false;  // a step that failed was to compute some of it
 };
@@ -94,7 +96,8 @@ class Device {
  public:
   Device(const ts_scheduler_config &config, int32_t vocabulary)
       : config_(config), vocabulary_(vocabulary), slots_(static_cast<size_t>(config.slots) + 1) {
-    expect(ts_scheduler_create(&config, &core_) == TS_OK, std::string("create: ") + ts_last_error());
+    expect(ts_scheduler_create(&config, &core_) == TS_OK,
+           std::string("create: ") + ts_last_error());
     expect(ts_scheduler_record(core_) == TS_OK, "record failed");
     ts_scheduler_plan_limits(core_, &plan_);
     openings_.resize(static_cast<size_t>(plan_.openings_max));
@@ -119,7 +122,8 @@ class Device {
   const std::map<uint64_t, Entry> &book() const { return book_; }
   const std::deque<Flight> &flights() const { return flights_; }
   int64_t live() const {
-    return std::count_if(book_.begin(), book_.end(), [](const auto &item) { return item.second.live; });
+    return std::count_if(book_.begin(), book_.end(),
+                         [](const auto &item) { return item.second.live; });
   }
   int64_t now_us = 0;
 
@@ -134,7 +138,8 @@ class Device {
       expect(sum == stats.pages_total[g], "page classes do not sum to the total");
       expect(!flights_.empty() || stats.pages_zombie[g] == 0, "a zombie without a step in flight");
     }
-    expect(stats.steps_in_flight == static_cast<int32_t>(flights_.size()), "steps in flight differ");
+    expect(stats.steps_in_flight == static_cast<int32_t>(flights_.size()),
+           "steps in flight differ");
   }
 
   // ---- events
@@ -180,7 +185,8 @@ class Device {
   void cancel(uint64_t id) {
     const bool live = is_live(id);
     const bool known = book_.contains(id) && (live || named(id));
-    expect(ts_scheduler_cancel(core_, now_us, id) == (live ? 1 : 0), "cancel gave the wrong answer");
+    expect(ts_scheduler_cancel(core_, now_us, id) == (live ? 1 : 0),
+           "cancel gave the wrong answer");
     if (live) book_[id].live = false;
     if (!known) tombstones_.insert(id);
   }
@@ -208,7 +214,8 @@ class Device {
     const uint64_t oldest = oldest_running();
     const int32_t status = ts_scheduler_plan(core_, now_us, &plan_);
     expect(status == 0 || status == 1, "plan gave " + text(status) + ": " + ts_last_error());
-    if (oldest != 0) expect(ts_scheduler_state(core_, oldest) != 4, "the oldest running request was retracted");
+    if (oldest != 0)
+      expect(ts_scheduler_state(core_, oldest) != 4, "the oldest running request was retracted");
     if (status == 0) return false;
     expect(static_cast<int32_t>(flights_.size()) <= config_.overlap, "too many steps in flight");
     Flight flight{plan_.step, fails, {}, {}, {}};
@@ -222,7 +229,8 @@ class Device {
       const int32_t *row = rows_.data() + static_cast<ptrdiff_t>(i) * 4;
       expect(row[0] >= 1 && row[0] <= config_.slots && row[1] >= 1, "a row is out of range");
       Slot &slot = slots_[static_cast<size_t>(row[0])];
-      expect(slot.request != 0 && is_live(slot.request), "a row names request " + text(static_cast<int64_t>(slot.request)) + ", which is over");
+      expect(slot.request != 0 && is_live(slot.request),
+             "a row names request " + text(static_cast<int64_t>(slot.request)) + ", which is over");
       expect(seen.insert(slot.request).second, "two rows of one request");
       const bool decode = (row[3] & 2) != 0;
       const bool sample = (row[3] & 1) != 0;
@@ -238,8 +246,10 @@ class Device {
       compute(slot, row[1], decode, sample, fails, flight);
       sampled += sample;
     }
-    expect(ids_used == plan_.ids_len && sampled == plan_.sample_rows, "the plan's counts are wrong");
-    expect(prefilled <= (decodes ? config_.step_tokens_mixed : config_.step_tokens), "over the step's budget");
+    expect(ids_used == plan_.ids_len && sampled == plan_.sample_rows,
+           "the plan's counts are wrong");
+    expect(prefilled <= (decodes ? config_.step_tokens_mixed : config_.step_tokens),
+           "over the step's budget");
     flights_.push_back(std::move(flight));
     return true;
   }
@@ -254,16 +264,21 @@ class Device {
     for (const Row &row : flight.rows) {
       if (row.ids_max == 0) continue;
       counts.push_back(static_cast<int32_t>(row.ids.size()));
-      if (Entry &entry = book_[row.request]; entry.live) expected.push_back(accept(row, entry, static_cast<int32_t>(ids.size())));
+      if (Entry &entry = book_[row.request]; entry.live)
+        expected.push_back(accept(row, entry, static_cast<int32_t>(ids.size())));
       ids.insert(ids.end(), row.ids.begin(), row.ids.end());
     }
     outcomes_.resize(counts.size());
     refuse_wrong(flight, counts, ids);
-    const int32_t live = ts_scheduler_result(core_, now_us, flight.step, 1000, counts.data(), size(counts), ids.data(), size(ids), outcomes_.data(), size(outcomes_));
-    expect(live == size(expected), "result gave " + text(live) + " outcomes, expected " + text(size(expected)) + ": " + ts_last_error());
+    const int32_t live =
+        ts_scheduler_result(core_, now_us, flight.step, 1000, counts.data(), size(counts),
+                            ids.data(), size(ids), outcomes_.data(), size(outcomes_));
+    expect(live == size(expected), "result gave " + text(live) + " outcomes, expected " +
+                                       text(size(expected)) + ": " + ts_last_error());
     for (size_t i = 0; i < expected.size(); ++i) {
       const ts_outcome &a = outcomes_[i], &b = expected[i];
-      expect(a.request == b.request && a.first == b.first && a.offset == b.offset && a.count == b.count && a.finish == b.finish,
+      expect(a.request == b.request && a.first == b.first && a.offset == b.offset &&
+                 a.count == b.count && a.finish == b.finish,
              "an outcome of request " + text(static_cast<int64_t>(b.request)) + " is wrong");
       Entry &entry = book_[b.request];
       entry.live = b.finish == 0;
@@ -274,7 +289,9 @@ class Device {
     expect(ts_scheduler_executor_lost(core_, now_us) == TS_OK, "executor_lost failed");
     for (const Flight &flight : flights_) {
       std::vector<int32_t> none;
-      expect(ts_scheduler_result(core_, now_us, flight.step, 0, none.data(), 0, none.data(), 0, nullptr, 0) == TS_ERR_UNKNOWN, "a void step's result was taken");
+      expect(ts_scheduler_result(core_, now_us, flight.step, 0, none.data(), 0, none.data(), 0,
+                                 nullptr, 0) == TS_ERR_UNKNOWN,
+             "a void step's result was taken");
     }
     flights_.clear();
     for (auto &page : content_) std::fill(page.begin(), page.end(), 0);
@@ -282,7 +299,8 @@ class Device {
     for (auto &[id, entry] : book_) entry.in_flight_max = 0;
     ts_scheduler_stats_t stats;
     ts_scheduler_stats(core_, &stats);
-    for (int32_t g = 0; g < config_.groups; ++g) expect(stats.pages_free[g] == stats.pages_total[g], "pages survived the executor");
+    for (int32_t g = 0; g < config_.groups; ++g)
+      expect(stats.pages_free[g] == stats.pages_total[g], "pages survived the executor");
     expect(stats.slots_free == config_.slots, "slots survived the executor");
   }
 
@@ -302,14 +320,16 @@ class Device {
         result();
         continue;
       }
-      expect(live() == 0, "nothing to do, yet " + text(live()) + " requests are open: " + situation());
+      expect(live() == 0,
+             "nothing to do, yet " + text(live()) + " requests are open: " + situation());
       break;
     }
     audit();
     ts_scheduler_stats_t stats;
     ts_scheduler_stats(core_, &stats);
     for (int32_t g = 0; g < config_.groups; ++g) {
-      expect(stats.pages_free[g] + stats.pages_cached_idle[g] == stats.pages_total[g], "pages are left over");
+      expect(stats.pages_free[g] + stats.pages_cached_idle[g] == stats.pages_total[g],
+             "pages are left over");
     }
     expect(stats.slots_free == config_.slots, "slots are left over");
   }
@@ -317,20 +337,26 @@ class Device {
   // Feeds the log of everything so far to another scheduler; each answer must be the same.
   void replay() {
     std::vector<uint8_t> log, part(1 << 16);
-    while (const int64_t size = ts_scheduler_log(core_, part.data(), static_cast<int64_t>(part.size()))) {
+    while (const int64_t size =
+               ts_scheduler_log(core_, part.data(), static_cast<int64_t>(part.size()))) {
       expect(size > 0, "no log");
       log.insert(log.end(), part.begin(), part.begin() + size);
     }
     ts_scheduler *again = nullptr;
-    const int32_t status = ts_scheduler_replay(log.data(), static_cast<int64_t>(log.size()), &again);
+    const int32_t status =
+        ts_scheduler_replay(log.data(), static_cast<int64_t>(log.size()), &again);
     expect(status == TS_OK, ts_last_error());
     ts_scheduler_destroy(again);
   }
 
  private:
   template <class T>
-  static int32_t size(const std::vector<T> &list) { return static_cast<int32_t>(list.size()); }
-  int32_t pages_for(int32_t tokens) const { return (tokens + config_.page_tokens - 1) / config_.page_tokens; }
+  static int32_t size(const std::vector<T> &list) {
+    return static_cast<int32_t>(list.size());
+  }
+  int32_t pages_for(int32_t tokens) const {
+    return (tokens + config_.page_tokens - 1) / config_.page_tokens;
+  }
   bool is_live(uint64_t id) const {
     const auto found = book_.find(id);
     return found != book_.end() && found->second.live;
@@ -359,20 +385,30 @@ class Device {
   void open_slots() {
     for (int32_t i = 0; i < plan_.openings_len; ++i) {
       const ts_opening &opening = openings_[static_cast<size_t>(i)];
-      expect(opening.slot >= 1 && opening.slot <= config_.slots, "an opening names slot " + text(opening.slot));
+      expect(opening.slot >= 1 && opening.slot <= config_.slots,
+             "an opening names slot " + text(opening.slot));
       expect(is_live(opening.request), "an opening for a request that is over");
-      for (const Flight &flight : flights_) expect(!flight.slots.contains(opening.slot), "a slot was given away while a step names it");
+      for (const Flight &flight : flights_)
+        expect(!flight.slots.contains(opening.slot), "a slot was given away while a step names it");
       Slot &slot = slots_[static_cast<size_t>(opening.slot)];
-      const bool holds = slot.request != 0 && is_live(slot.request) && ts_scheduler_state(core_, slot.request) >= 1 &&
-                         ts_scheduler_state(core_, slot.request) <= 3 && slot_of(slot.request) == opening.slot;
-      const bool moves = std::any_of(openings_.begin(), openings_.begin() + plan_.openings_len,
-                                     [&](const ts_opening &other) { return other.request == slot.request; });
+      const bool holds = slot.request != 0 && is_live(slot.request) &&
+                         ts_scheduler_state(core_, slot.request) >= 1 &&
+                         ts_scheduler_state(core_, slot.request) <= 3 &&
+                         slot_of(slot.request) == opening.slot;
+      const bool moves =
+          std::any_of(openings_.begin(), openings_.begin() + plan_.openings_len,
+                      [&](const ts_opening &other) { return other.request == slot.request; });
       expect(!holds || moves, "a slot was given away under its request");
       for (Slot &other : slots_) {
         if (other.request == opening.request) other = {};
       }
       const Entry &entry = book_[opening.request];
-      slot = {.request = opening.request, .table = {}, .tokens = entry.tokens, .length = -1, .root = extend(extend(weights_, 1), static_cast<int32_t>(entry.space)), .doomed = false};
+      slot = {.request = opening.request,
+              .table = {},
+              .tokens = entry.tokens,
+              .length = -1,
+              .root = extend(extend(weights_, 1), static_cast<int32_t>(entry.space)),
+              .doomed = false};
     }
   }
 
@@ -380,20 +416,21 @@ class Device {
   std::string situation() {
     ts_scheduler_stats_t stats;
     ts_scheduler_stats(core_, &stats);
-    std::string all = "page_tokens " + text(config_.page_tokens) + " slots " + text(config_.slots) + " step " +
-                      text(config_.step_tokens) + "/" + text(config_.step_tokens_mixed) + " overlap " +
-                      text(config_.overlap) + " width " + text(config_.width);
+    std::string all = "page_tokens " + text(config_.page_tokens) + " slots " + text(config_.slots) +
+                      " step " + text(config_.step_tokens) + "/" + text(config_.step_tokens_mixed) +
+                      " overlap " + text(config_.overlap) + " width " + text(config_.width);
     for (int32_t g = 0; g < config_.groups; ++g) {
-      all += "; group " + text(g) + " window " + text(config_.windows[g]) + " total " + text(stats.pages_total[g]) +
-             " free " + text(stats.pages_free[g]) + " owned " + text(stats.pages_owned[g]) + " idle " +
-             text(stats.pages_cached_idle[g]) + " leased " + text(stats.pages_cached_leased[g]) + " zombie " +
-             text(stats.pages_zombie[g]);
+      all += "; group " + text(g) + " window " + text(config_.windows[g]) + " total " +
+             text(stats.pages_total[g]) + " free " + text(stats.pages_free[g]) + " owned " +
+             text(stats.pages_owned[g]) + " idle " + text(stats.pages_cached_idle[g]) + " leased " +
+             text(stats.pages_cached_leased[g]) + " zombie " + text(stats.pages_zombie[g]);
     }
     for (const auto &[id, entry] : book_) {
       if (!entry.live) continue;
-      all += "\n  request " + text(static_cast<int64_t>(id)) + " " + ts_state_name(ts_scheduler_state(core_, id)) +
-             " prompt " + text(entry.prompt) + " outputs " + text(entry.outputs()) + " of " + text(entry.max_tokens) +
-             " in flight " + text(entry.in_flight_max);
+      all += "\n  request " + text(static_cast<int64_t>(id)) + " " +
+             ts_state_name(ts_scheduler_state(core_, id)) + " prompt " + text(entry.prompt) +
+             " outputs " + text(entry.outputs()) + " of " + text(entry.max_tokens) + " in flight " +
+             text(entry.in_flight_max);
     }
     return all;
   }
@@ -409,8 +446,11 @@ class Device {
     for (int32_t i = 0; i < plan_.pages_len; ++i) {
       const int32_t *entry = pages_.data() + static_cast<ptrdiff_t>(i) * 4;
       const int32_t slot = entry[0], group = entry[1], index = entry[2], page = entry[3];
-      expect(slot >= 1 && slot <= config_.slots && group >= 0 && group < config_.groups && index >= 0, "a page entry is out of range");
-      expect(page >= 1 && page < config_.pages_total[group], "a page entry names page " + text(page));
+      expect(
+          slot >= 1 && slot <= config_.slots && group >= 0 && group < config_.groups && index >= 0,
+          "a page entry is out of range");
+      expect(page >= 1 && page < config_.pages_total[group],
+             "a page entry names page " + text(page));
       slots_[static_cast<size_t>(slot)].table[{group, index}] = page;
     }
   }
@@ -419,8 +459,10 @@ class Device {
     Entry &entry = book_[slot.request];
     expect(sample, "a decode row is not sampled");
     expect(tokens <= config_.width, "a decode row is too wide");
-    expect(context == static_cast<int32_t>(entry.tokens.size()) - 1 + entry.in_flight_max, "a decode row's context is wrong");
-    expect(entry.outputs() + entry.in_flight_max + tokens <= entry.max_tokens, "a row past the limit");
+    expect(context == static_cast<int32_t>(entry.tokens.size()) - 1 + entry.in_flight_max,
+           "a decode row's context is wrong");
+    expect(entry.outputs() + entry.in_flight_max + tokens <= entry.max_tokens,
+           "a row past the limit");
     expect(context >= slot.length, "a decode row's context is below the true one");
   }
 
@@ -430,14 +472,17 @@ class Device {
     if (slot.length < 0) {
       expect(context % config_.page_tokens == 0, "a hit is not whole pages");
       slot.length = context;
-      if (!entry.opened) expect(ts_scheduler_cached_tokens(core_, slot.request) == context, "cached_tokens is wrong");
+      if (!entry.opened)
+        expect(ts_scheduler_cached_tokens(core_, slot.request) == context,
+               "cached_tokens is wrong");
       entry.opened = true;
     }
     expect(context == slot.length, "a chunk does not begin where the last one ended");
     expect(context + tokens <= known, "a chunk beyond what is known");
     expect(sample == (context + tokens == known), "the sample flag is wrong");
     expect(entry.in_flight_max == 0, "a chunk while output is in flight");
-    expect(std::equal(ids, ids + tokens, entry.tokens.begin() + context), "a chunk has the wrong ids");
+    expect(std::equal(ids, ids + tokens, entry.tokens.begin() + context),
+           "a chunk has the wrong ids");
   }
 
   Tag tag_at(const Slot &slot, int32_t position) const {
@@ -448,39 +493,52 @@ class Device {
 
   Tag &cell(const Slot &slot, int32_t group, int32_t position) {
     const auto page = slot.table.find({group, position / config_.page_tokens});
-    expect(page != slot.table.end(), "request " + text(static_cast<int64_t>(slot.request)) + " has no page for position " + text(position) + " of group " + text(group));
-    return content_[static_cast<size_t>(group)][static_cast<size_t>(page->second * config_.page_tokens + position % config_.page_tokens)];
+    expect(page != slot.table.end(), "request " + text(static_cast<int64_t>(slot.request)) +
+                                         " has no page for position " + text(position) +
+                                         " of group " + text(group));
+    return content_[static_cast<size_t>(group)][static_cast<size_t>(
+        page->second * config_.page_tokens + position % config_.page_tokens)];
   }
 
   // Pages that the row reads and writes: free of other requests' work, and nobody else's table.
-  void touch(int32_t number, const Slot &slot, int32_t tokens, bool decode, Flight &flight, std::map<std::pair<int32_t, int32_t>, uint64_t> &written) {
+  void touch(int32_t number, const Slot &slot, int32_t tokens, bool decode, Flight &flight,
+             std::map<std::pair<int32_t, int32_t>, uint64_t> &written) {
     flight.slots.insert(number);
     const Entry &entry = book_[slot.request];
     // Upper bound of what it may write, as the plan sees it.
     const int32_t begin = slot.length;
-    const int32_t end = decode ? static_cast<int32_t>(entry.tokens.size()) - 1 + entry.in_flight_max + tokens : begin + tokens;
+    const int32_t end =
+        decode ? static_cast<int32_t>(entry.tokens.size()) - 1 + entry.in_flight_max + tokens
+               : begin + tokens;
     for (int32_t g = 0; g < config_.groups; ++g) {
       const int32_t window = config_.windows[g];
-      const int32_t first = window == 0 || begin <= window ? 0 : (begin - window) / config_.page_tokens;
+      const int32_t first =
+          window == 0 || begin <= window ? 0 : (begin - window) / config_.page_tokens;
       for (int32_t i = first; i < pages_for(end); ++i) {
         const auto found = slot.table.find({g, i});
-        expect(found != slot.table.end(), "request " + text(static_cast<int64_t>(slot.request)) + " lacks page " + text(i) + " of group " + text(g));
+        expect(found != slot.table.end(), "request " + text(static_cast<int64_t>(slot.request)) +
+                                              " lacks page " + text(i) + " of group " + text(g));
         const std::pair<int32_t, int32_t> page{g, found->second};
         flight.pages.insert(page);
         if (i < begin / config_.page_tokens) continue;
         expect(written.try_emplace(page, slot.request).second, "two requests write one page");
         for (const Slot &other : slots_) {
-          if (other.request == 0 || other.request == slot.request || !is_live(other.request)) continue;
+          if (other.request == 0 || other.request == slot.request || !is_live(other.request))
+            continue;
           const int32_t state = ts_scheduler_state(core_, other.request);
           if (state < 1 || state > 3) continue;
-          const int32_t from = window == 0 || other.length <= window ? 0 : (other.length - window) / config_.page_tokens;
+          const int32_t from = window == 0 || other.length <= window
+                                   ? 0
+                                   : (other.length - window) / config_.page_tokens;
           for (const auto &[key, value] : other.table) {
-            expect(key.first != g || value != page.second || key.second < from, "a page that another request reads is written");
+            expect(key.first != g || value != page.second || key.second < from,
+                   "a page that another request reads is written");
           }
         }
         for (const Flight &other : flights_) {
           if (!other.pages.contains(page)) continue;
-          const bool own = std::any_of(other.rows.begin(), other.rows.end(), [&](const Row &row) { return row.request == slot.request; });
+          const bool own = std::any_of(other.rows.begin(), other.rows.end(),
+                                       [&](const Row &row) { return row.request == slot.request; });
           expect(own, "a page that a step in flight names was given away");
         }
       }
@@ -501,9 +559,11 @@ class Device {
     for (int32_t i = 0; i < tokens; ++i) {
       const bool good = !fails && i < accepted;
       const bool draws = sample && (decode ? i < accepted : i == tokens - 1);
-      for (int32_t g = 0; g < config_.groups; ++g) cell(slot, g, begin + i) = good ? tag_at(slot, begin + i) : 0;
+      for (int32_t g = 0; g < config_.groups; ++g)
+        cell(slot, g, begin + i) = good ? tag_at(slot, begin + i) : 0;
       if (!draws) continue;
-      const int32_t id = static_cast<int32_t>(tag_at(slot, begin + i) / 11 % static_cast<uint64_t>(vocabulary_));
+      const int32_t id =
+          static_cast<int32_t>(tag_at(slot, begin + i) / 11 % static_cast<uint64_t>(vocabulary_));
       slot.tokens.push_back(id);
       row.ids.push_back(id);
     }
@@ -519,7 +579,9 @@ class Device {
       for (int32_t i = 0; i < slot.length; ++i) {
         tag = extend(tag, slot.tokens[static_cast<size_t>(i)]);
         if (window != 0 && i < slot.length - window) continue;
-        expect(cell(slot, g, i) == tag, "request " + text(static_cast<int64_t>(slot.request)) + " reads at position " + text(i) + " of group " + text(g) + " what is not its prefix");
+        expect(cell(slot, g, i) == tag, "request " + text(static_cast<int64_t>(slot.request)) +
+                                            " reads at position " + text(i) + " of group " +
+                                            text(g) + " what is not its prefix");
       }
     }
   }
@@ -545,10 +607,13 @@ class Device {
   // Wrong results are refused and change nothing.
   void refuse_wrong(const Flight &flight, std::vector<int32_t> counts, std::vector<int32_t> ids) {
     const auto give = [&](uint64_t step) {
-      return ts_scheduler_result(core_, now_us, step, 0, counts.data(), size(counts), ids.data(), size(ids), outcomes_.data(), size(outcomes_));
+      return ts_scheduler_result(core_, now_us, step, 0, counts.data(), size(counts), ids.data(),
+                                 size(ids), outcomes_.data(), size(outcomes_));
     };
     expect(give(flight.step + 1000) == TS_ERR_UNKNOWN, "an unknown step was taken");
-    if (!flights_.empty()) expect(give(flights_.back().step) == TS_ERR_ILLEGAL || counts.empty(), "a step was taken out of order");
+    if (!flights_.empty())
+      expect(give(flights_.back().step) == TS_ERR_ILLEGAL || counts.empty(),
+             "a step was taken out of order");
     if (counts.empty()) return;
     counts[0] += 100;
     expect(give(flight.step) == TS_ERR_ARGUMENT, "a wrong count was taken");
@@ -565,8 +630,10 @@ class Device {
       if (entry.live) expected.push_back(row.request);
       entry.live = false;
     }
-    const int32_t count = ts_scheduler_step_failed(core_, now_us, flight.step, ended.data(), size(ended));
-    expect(count == size(expected), "step_failed ended " + text(count) + " requests, expected " + text(size(expected)));
+    const int32_t count =
+        ts_scheduler_step_failed(core_, now_us, flight.step, ended.data(), size(ended));
+    expect(count == size(expected),
+           "step_failed ended " + text(count) + " requests, expected " + text(size(expected)));
     ended.resize(expected.size());
     expect(ended == expected, "step_failed ended other requests");
   }

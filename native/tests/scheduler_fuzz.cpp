@@ -3,7 +3,8 @@
 //   scheduler_fuzz [--events N] [--seed S] [--plant BUG]
 //
 // Runs games of a few hundred events, each with a configuration of its own and drained at its end,
-// until N events are done. Prints the seed of a game that fails; `--seed S --events 1` plays it again.
+// until N events are done. Prints the seed of a game that fails; `--seed S --events 1` plays it
+// again.
 
 #include <chrono>
 #include <cstdlib>
@@ -36,7 +37,10 @@ ts_scheduler_config make_config(Random &random) {
   for (int32_t g = 0; g < config.groups; ++g) {
     const bool windowed = g == 1 || (config.groups == 1 && random.chance(15));
     config.windows[g] = windowed ? random.between(1, 20) : 0;
-    config.pages_total[g] = 2 + (tight ? config.max_model_len + random.below(30) : random.chance(30) ? random.between(100, 400) : random.between(10, 100)) / config.page_tokens;
+    config.pages_total[g] = 2 + (tight               ? config.max_model_len + random.below(30)
+                                 : random.chance(30) ? random.between(100, 400)
+                                                     : random.between(10, 100)) /
+                                    config.page_tokens;
   }
   return config;
 }
@@ -47,13 +51,15 @@ std::vector<int32_t> make_prompt(Random &random, int32_t max_model_len) {
   const int32_t length = random.between(1, max_model_len * (random.chance(50) ? 1 : 3) / 4);
   const int32_t shared = random.chance(80) ? random.between(0, length) : 0;
   std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < length; ++i) prompt.push_back(i < shared ? trunk.below(4) : random.below(3));
+  for (int32_t i = 0; i < length; ++i)
+    prompt.push_back(i < shared ? trunk.below(4) : random.below(3));
   return prompt;
 }
 
 class Game {
  public:
-  explicit Game(uint64_t seed) : random_(seed), config_(make_config(random_)), device_(config_, vocabulary()) {}
+  explicit Game(uint64_t seed)
+      : random_(seed), config_(make_config(random_)), device_(config_, vocabulary()) {}
 
   void play(int32_t events) {
     for (int32_t i = 0; i < events; ++i) {
@@ -98,10 +104,12 @@ class Game {
     if (random_.chance(50)) entry.end_ids.push_back(5);
     std::vector<int32_t> resume;
     if (random_.chance(15)) {
-      for (int32_t i = random_.below(entry.max_tokens); i > 0; --i) resume.push_back(random_.below(3));
+      for (int32_t i = random_.below(entry.max_tokens); i > 0; --i)
+        resume.push_back(random_.below(3));
     }
     const uint64_t id = random_.chance(90) ? next_++ : some_request();
-    device_.submit(id, std::move(entry), std::move(resume), static_cast<uint64_t>(random_.below(4)));
+    device_.submit(id, std::move(entry), std::move(resume),
+                   static_cast<uint64_t>(random_.below(4)));
   }
 
   void plan() { device_.plan(random_.chance(2)); }
@@ -141,12 +149,28 @@ struct Totals {
   }
 };
 
-constexpr const char *kBugNames[] = {
-    "none", "page-freed-twice", "page-leaked-on-abort", "ticket-dropped-early", "published-before-result",
-    "hash-without-tokens", "leased-page-written", "slot-leaked", "lease-leaked", "leased-page-evictable",
-    "row-past-limit", "row-after-end-delivered", "token-lost-in-retract", "window-slid-early", "namespace-ignored",
-    "flush-keeps-leased", "index-survives-executor", "depth-ignored", "oldest-retracted", "rejected-tokens-published",
-    "page-not-listed", "claim-kept-by-dead"};
+constexpr const char *kBugNames[] = {"none",
+                                     "page-freed-twice",
+                                     "page-leaked-on-abort",
+                                     "ticket-dropped-early",
+                                     "published-before-result",
+                                     "hash-without-tokens",
+                                     "leased-page-written",
+                                     "slot-leaked",
+                                     "lease-leaked",
+                                     "leased-page-evictable",
+                                     "row-past-limit",
+                                     "row-after-end-delivered",
+                                     "token-lost-in-retract",
+                                     "window-slid-early",
+                                     "namespace-ignored",
+                                     "flush-keeps-leased",
+                                     "index-survives-executor",
+                                     "depth-ignored",
+                                     "oldest-retracted",
+                                     "rejected-tokens-published",
+                                     "page-not-listed",
+                                     "claim-kept-by-dead"};
 static_assert(std::size(kBugNames) == static_cast<size_t>(ts::Bug::kEnd));
 
 bool plant(const std::string &name) {
@@ -163,7 +187,9 @@ bool plant(const std::string &name) {
 
 int main(int argc, char **argv) {
   int64_t events = 200'000;
-  uint64_t seed = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) % 1'000'000'000;
+  uint64_t seed =
+      static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) %
+      1'000'000'000;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--events") == 0) events = std::atoll(argv[i + 1]);
     if (std::strcmp(argv[i], "--seed") == 0) seed = std::strtoull(argv[i + 1], nullptr, 10);
@@ -186,7 +212,8 @@ int main(int argc, char **argv) {
     done += length;
   }
   std::cout << done << " events, audited after each; last seed " << seed - 1 << "\n"
-            << totals.steps << " steps, " << totals.prefilled << " tokens prefilled, " << totals.decoded << " decoded, "
-            << totals.cached << " cached, " << totals.retractions << " retractions" << std::endl;
+            << totals.steps << " steps, " << totals.prefilled << " tokens prefilled, "
+            << totals.decoded << " decoded, " << totals.cached << " cached, " << totals.retractions
+            << " retractions" << std::endl;
   return 0;
 }

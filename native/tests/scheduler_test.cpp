@@ -53,13 +53,20 @@ int32_t count(const ts::Memory &memory, PageClass page_class, int32_t group = 0)
 
 ts::State state_of(Kind kind, ts::Memory &memory) {
   switch (kind) {
-    case Kind::kPrefilling: return ts::Prefilling{ts::Residency(memory, {})};
-    case Kind::kPrefillDone: return ts::PrefillDone{ts::Residency(memory, {})};
-    case Kind::kDecoding: return ts::Decoding{ts::Residency(memory, {})};
-    case Kind::kSubmitted: return ts::Submitted{};
-    case Kind::kRetracted: return ts::Retracted{};
-    case Kind::kAborting: return ts::Aborting{};
-    case Kind::kFinished: return ts::Finished{};
+    case Kind::kPrefilling:
+      return ts::Prefilling{ts::Residency(memory, {})};
+    case Kind::kPrefillDone:
+      return ts::PrefillDone{ts::Residency(memory, {})};
+    case Kind::kDecoding:
+      return ts::Decoding{ts::Residency(memory, {})};
+    case Kind::kSubmitted:
+      return ts::Submitted{};
+    case Kind::kRetracted:
+      return ts::Retracted{};
+    case Kind::kAborting:
+      return ts::Aborting{};
+    case Kind::kFinished:
+      return ts::Finished{};
   }
   return ts::Finished{};
 }
@@ -88,7 +95,8 @@ TEST(every_state_and_event) {
       {
         ts::State state = state_of(from, memory);
         std::optional<ts::Residency> held;
-        if (event == Event::kAdmit && !ts::holds_residency(from)) held.emplace(memory, std::vector<ts::Node *>{});
+        if (event == Event::kAdmit && !ts::holds_residency(from))
+          held.emplace(memory, std::vector<ts::Node *>{});
         const int32_t slots = memory.slots().free();
         const bool moved = ts::transition(state, event, held);
         const int8_t next = ts::next_state(from, event);
@@ -97,7 +105,8 @@ TEST(every_state_and_event) {
         // What the next state does not own is in the caller's hands; nothing was dropped.
         CHECK_EQ(memory.slots().free(), slots);
         CHECK_EQ(ts::residency_of(state) != nullptr, ts::holds_residency(ts::kind(state)));
-        const int32_t in_use = static_cast<int32_t>(held.has_value()) + (ts::residency_of(state) != nullptr);
+        const int32_t in_use =
+            static_cast<int32_t>(held.has_value()) + (ts::residency_of(state) != nullptr);
         CHECK_EQ(memory.slots().total() - 1 - memory.slots().free(), in_use);
         CHECK_EQ(ts_state_next(s, e), next >= 0 ? next : static_cast<int32_t>(TS_ERR_ILLEGAL));
       }
@@ -179,8 +188,12 @@ TEST(eviction_takes_leaves_first_and_the_longest_unused) {
   ts::Memory memory(config_of(6));
   ts::Sequence old = sequence_of({1, 1, 2, 2, 3, 3});
   ts::Sequence young = sequence_of({1, 1, 7, 7});
-  { const ts::Residency residency = computed(memory, old); }
-  { const ts::Residency residency = computed(memory, young); }
+  {
+    const ts::Residency residency = computed(memory, old);
+  }
+  {
+    const ts::Residency residency = computed(memory, young);
+  }
   CHECK_EQ(count(memory, PageClass::kCachedIdle), 4);
   const std::array<size_t, 4> left_of_old = {2, 1, 1, 0}, left_of_young = {2, 2, 1, 0};
   for (size_t i = 0; i < 4; ++i) {
@@ -223,7 +236,9 @@ TEST(a_duplicate_takes_the_place_of_the_copy_it_doubles) {
 TEST(flush_frees_what_is_idle_and_hides_what_is_leased) {
   ts::Memory memory(config_of(8));
   ts::Sequence idle = sequence_of({1, 1, 2, 2}), leased = sequence_of({1, 1, 3, 3});
-  { const ts::Residency residency = computed(memory, idle); }
+  {
+    const ts::Residency residency = computed(memory, idle);
+  }
   {
     const ts::Residency residency = computed(memory, leased);
     CHECK_EQ(memory.index().flush(), 1);
@@ -348,7 +363,8 @@ TEST(the_border_refuses_what_is_wrong) {
   CHECK_EQ(ts_scheduler_create(nullptr, &scheduler), TS_ERR_ARGUMENT);
   config.overlap = 2;
   CHECK_EQ(ts_scheduler_create(&config, &scheduler), TS_ERR_ARGUMENT);
-  CHECK_EQ(std::string(ts_last_error()), "The scheduler's configuration is wrong: overlap is 2; allowed are 0 to 1");
+  CHECK_EQ(std::string(ts_last_error()),
+           "The scheduler's configuration is wrong: overlap is 2; allowed are 0 to 1");
   config.overlap = 1;
   CHECK_EQ(ts_scheduler_create(&config, &scheduler), TS_OK);
   ts_plan plan{};
@@ -365,7 +381,8 @@ TEST(the_border_refuses_what_is_wrong) {
   CHECK_EQ(ts_scheduler_submit(scheduler, 0, &submission), TS_ERR_ARGUMENT);  // max_tokens 0
   submission.max_tokens = 100;
   CHECK_EQ(ts_scheduler_submit(scheduler, 0, &submission), TS_ERR_NEVER_FITS);
-  CHECK_EQ(ts_scheduler_result(scheduler, 0, 1, 0, nullptr, 0, nullptr, 0, nullptr, 0), TS_ERR_UNKNOWN);
+  CHECK_EQ(ts_scheduler_result(scheduler, 0, 1, 0, nullptr, 0, nullptr, 0, nullptr, 0),
+           TS_ERR_UNKNOWN);
   CHECK_EQ(ts_scheduler_step_failed(scheduler, 0, 1, nullptr, 0), TS_ERR_UNKNOWN);
   CHECK_EQ(ts_scheduler_cached_tokens(scheduler, 9), TS_ERR_UNKNOWN);
   CHECK_EQ(ts_scheduler_state(scheduler, 9), TS_ERR_UNKNOWN);

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Record
 from tests.e2e.harness import Heard, chat, greedy, hear, hear_all, ids_prompt, run, settled
 from tests.tiny import HEAD_DIM, KV_HEADS, LAYERS
 from tokenspeed.config import PAGE_TOKENS_CPU
 from tokenspeed.engine import AsyncEngine, Engine
 from tokenspeed.errors import EngineError, StartError, UserError
+from tokenspeed.messages.engine import SchedulerStats
 from tokenspeed.messages.tokenizer import Chat, Text
 from tokenspeed.sampling import SamplingParams
 
@@ -71,34 +73,50 @@ def test_namespaces_do_not_share_pages(tiny_model: Path) -> None:
     run(work, tiny_model)
 
 
-def test_random_cancels_leave_every_page_free_or_cached(tiny_model: Path) -> None:
+async def _cancel_at_random(engine: AsyncEngine, count: int) -> SchedulerStats:
+    """Open `count` requests, leave most of them at some moment, and return the counters afterwards."""
     dice = random.Random(5)
+    gate = asyncio.Semaphore(24)
 
-    async def one(engine: AsyncEngine, number: int) -> None:
+    async def one(number: int) -> None:
         prompt = ids_prompt(number % 40, dice.randrange(1, 300))
-        stream = engine.generate(prompt, SamplingParams(max_tokens=dice.randrange(1, 24), ignore_eos=True))
-        patience = dice.choice((0.0, 0.002, 0.01, 0.05, None))
-        try:
-            await asyncio.wait_for(hear(stream), patience)
-        except (TimeoutError, EngineError):
-            stream.cancel()
+        async with gate:
+            stream = engine.generate(prompt, SamplingParams(max_tokens=dice.randrange(1, 24), ignore_eos=True))
+            patience = dice.choice((0.0, 0.002, 0.01, 0.05, None))
+            try:
+                await asyncio.wait_for(hear(stream), patience)
+            except (TimeoutError, EngineError):
+                stream.cancel()
 
+    await asyncio.gather(*map(one, range(count)))
+    return await settled(engine)
+
+
+def _check_all_is_given_back(engine: AsyncEngine, stats: SchedulerStats) -> None:
+    assert engine.requests_open == stats.requests_running == stats.requests_waiting == 0
+    assert stats.pages_owned == stats.pages_cached_leased == stats.pages_zombie == 0
+    assert stats.pages_free + stats.pages_cached_idle == stats.pages_total
+    assert set(engine.ring_fill().values()) == {0}
+
+
+def test_random_cancels_leave_every_page_free_or_cached(tiny_model: Path) -> None:
     async def work(engine: AsyncEngine) -> None:
-        gate = asyncio.Semaphore(24)
-
-        async def gated(number: int) -> None:
-            async with gate:
-                await one(engine, number)
-
-        await asyncio.gather(*(gated(number) for number in range(300)))
-        stats = await settled(engine)
-        assert engine.requests_open == stats.requests_running == stats.requests_waiting == 0
-        assert stats.pages_owned == stats.pages_cached_leased == stats.pages_zombie == 0
-        assert stats.pages_free + stats.pages_cached_idle == stats.pages_total
+        _check_all_is_given_back(engine, await _cancel_at_random(engine, 150))
         await engine.flush_cache()
         assert (await engine.stats()).pages_cached_idle == 0
 
     run(work, tiny_model)
+
+
+@pytest.mark.prove(shows="1,000 requests with random cancels: free + cached = total, rings empty", limit_s=600)
+def test_a_thousand_random_cancels(tiny_model: Path, proof: Record) -> None:
+    async def work(engine: AsyncEngine) -> SchedulerStats:
+        stats = await _cancel_at_random(engine, 1000)
+        _check_all_is_given_back(engine, stats)
+        return stats
+
+    stats = run(work, tiny_model)
+    proof(pages_free=stats.pages_free, pages_cached=stats.pages_cached_idle, pages_total=stats.pages_total)
 
 
 def test_a_bad_request_is_told_why_and_harms_nobody(tiny_model: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Record
 from tests.e2e.harness import Heard, greedy, hear, ids_prompt, run
 from tokenspeed.engine import AsyncEngine, Output, Stream
 from tokenspeed.errors import EngineError
@@ -24,6 +25,12 @@ pytestmark = pytest.mark.kill
 
 async def _first_outputs(stream: Stream, count: int) -> list[Output]:
     return [await anext(stream) for _ in range(count)]
+
+
+async def _undisturbed(engine: AsyncEngine) -> tuple[list[Heard], float]:
+    streams = [engine.generate(ids_prompt(seed, 40), greedy(TOKENS)) for seed in range(STREAMS)]
+    replies = list(await asyncio.gather(*map(hear, streams)))
+    return replies, max(_longest_pause(reply.times) for reply in replies)
 
 
 async def _strike(engine: AsyncEngine, actor: str, blow: signal.Signals) -> tuple[list[Heard], float]:
@@ -66,7 +73,7 @@ async def _up_again(engine: AsyncEngine, actor: str, limit_s: float) -> float:
 @pytest.mark.parametrize("actor", ACTORS)
 def test_killed(tiny_model: Path, actor: str) -> None:
     async def work(engine: AsyncEngine) -> None:
-        calm = [await hear(engine.generate(ids_prompt(seed, 40), greedy(TOKENS))) for seed in range(STREAMS)]
+        calm, _ = await _undisturbed(engine)
         replies, _ = await _strike(engine, actor, signal.SIGKILL)
         assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
         assert [reply.text for reply in replies] == [reply.text for reply in calm]
@@ -79,7 +86,7 @@ def test_killed(tiny_model: Path, actor: str) -> None:
 @pytest.mark.parametrize("actor", ACTORS)
 def test_stopped(tiny_model: Path, actor: str) -> None:
     async def work(engine: AsyncEngine) -> None:
-        calm = [await hear(engine.generate(ids_prompt(seed, 40), greedy(TOKENS))) for seed in range(STREAMS)]
+        calm, _ = await _undisturbed(engine)
         replies, _ = await _strike(engine, actor, signal.SIGSTOP)
         assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
         assert [reply.text for reply in replies] == [reply.text for reply in calm]
@@ -116,3 +123,20 @@ def test_an_actor_that_dies_again_and_again_is_given_up(tiny_model: Path) -> Non
             engine.generate(ids_prompt(1, 20), greedy(2))
 
     run(work, tiny_model)
+
+
+@pytest.mark.prove(
+    shows="each actor killed or stopped in turn, demo model: four streams go on with equal tokens", limit_s=900
+)
+def test_demo_model_survives_every_blow(demo_model: Path, proof: Record) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        calm, _ = await _undisturbed(engine)
+        for actor in ACTORS:
+            for blow in (signal.SIGKILL, signal.SIGSTOP):
+                replies, silence_s = await _strike(engine, actor, blow)
+                assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
+                assert [reply.text for reply in replies] == [reply.text for reply in calm]
+                up_s = await _up_again(engine, actor, 10.0)
+                proof(actor=actor, blow=blow.name, silence_s_max=round(silence_s, 2), served_again_s=round(up_s, 2))
+
+    run(work, demo_model)

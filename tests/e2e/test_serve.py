@@ -12,9 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.conftest import Record
 from tests.e2e.harness import children, leftovers
 from tests.e2e.served import Server, serving
 
+READY_S_MAX = 6.0
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "Count."}], "temperature": 0, "ignore_eos": True}
 
 
@@ -121,3 +123,14 @@ def test_port_in_use_is_said_before_anything_loads(tiny_model: Path) -> None:
         assert server.process.wait(10.0) == 1
         assert str(os.getpid()) in server.printed
         server.stop()
+
+
+@pytest.mark.prove(shows="once installed, the demo model is ready within 6 s", limit_s=120)
+def test_ready_within_six_seconds(demo_model: Path, proof: Record) -> None:
+    times = []
+    for _ in range(3):
+        begin = time.monotonic()
+        with serving(demo_model) as server:
+            times.append(time.monotonic() - begin)
+    proof(ready_s=[round(seconds, 2) for seconds in times])
+    assert sorted(times)[1] <= READY_S_MAX

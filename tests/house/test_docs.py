@@ -45,3 +45,11 @@ def test_the_demo_model_is_the_same_everywhere() -> None:
     from tokenspeed.cli.demo import REQUIREMENT
 
     assert pin.group(1) == REQUIREMENT
+
+
+def test_every_code_that_the_server_answers_is_described() -> None:
+    elsewhere = {"cancelled", "duplicate_request", "start_failed", "out_of_memory", "forbidden", "invalid_msgpack"}
+    clients = {"no_server", "unreachable"}
+    for path in REPOSITORY.glob("tokenspeed/**/*.py"):
+        for code in re.findall(r"\bcode ?= ?\"([a-z_]+)\"", path.read_text()):
+            assert f"`{code}`" in HTTP_API or code in elsewhere | clients, f"{path}: {code}"

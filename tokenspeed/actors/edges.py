@@ -15,7 +15,7 @@ from itertools import islice
 import msgspec
 
 from tokenspeed.actors.control import EdgeGrant
-from tokenspeed.ipc.ring import RingFiles, create_ring
+from tokenspeed.ipc.ring import RingFiles, RingReader, create_ring
 
 SEGMENT_BYTES_MAX = 48 << 20
 WRITER = -1
@@ -103,6 +103,14 @@ class EdgeTable:
         """Return the epoch of the edge's present ring."""
         return self._files[edge].epoch
 
+    def fill(self) -> dict[str, int]:
+        """Return the bytes that wait for each reader, by "writer to reader"."""
+        return {
+            f"{edge.writer} to {reader}": _fill(self._files[edge], index)
+            for edge in self.edges
+            for index, reader in enumerate(edge.readers)
+        }
+
     def close(self) -> None:
         """Close all descriptors."""
         for files in self._files.values():
@@ -122,3 +130,11 @@ class EdgeTable:
                 self._files.pop(edge).close()
         for edge in edges:
             self._files[edge] = create_ring(edge.capacity_bytes, epoch, readers=len(edge.readers))
+
+
+def _fill(files: RingFiles, index: int) -> int:
+    onlooker = RingReader(files, index)
+    try:
+        return onlooker.fill
+    finally:
+        onlooker.close()

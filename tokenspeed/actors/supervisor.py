@@ -123,6 +123,10 @@ class Supervisor:
         """Return how each actor is, by name."""
         return {name: charge.health() for name, charge in self._charges.items()}
 
+    def ring_fill(self) -> dict[str, int]:
+        """Return the bytes that wait in each ring, by "writer to reader"."""
+        return self._edges.fill()
+
     async def stop(self, timeout_s: float = 5.0) -> None:
         """End all actors, by force after `timeout_s`, and leave nothing. May be called again to hurry."""
         self._stopping = True

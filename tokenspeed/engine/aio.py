@@ -126,6 +126,10 @@ class AsyncEngine:
             raise EngineError("The model is still loading.", status=503, code="not_ready")
         return self._open(prompt, sampling or SamplingParams(), namespace, session)
 
+    def ring_fill(self) -> dict[str, int]:
+        """Return the bytes that wait in each ring, by "writer to reader"."""
+        return self._supervisor.ring_fill()
+
     async def flush_cache(self) -> int:
         """Forget every cached page that no request holds; return how many pages that freed."""
         answer = await self._call(FlushCache)

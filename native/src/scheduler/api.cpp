@@ -45,7 +45,8 @@ int32_t ts_scheduler_create(const ts_scheduler_config *config, ts_scheduler **sc
   if (config == nullptr || scheduler == nullptr) return null_argument();
   return guarded([&]() -> int32_t {
     const std::string wrong = ts::Scheduler::check_config(*config);
-    if (!wrong.empty()) return ts::fail(TS_ERR_ARGUMENT, "The scheduler's configuration is wrong: " + wrong);
+    if (!wrong.empty())
+      return ts::fail(TS_ERR_ARGUMENT, "The scheduler's configuration is wrong: " + wrong);
     *scheduler = new ts_scheduler(*config);
     return TS_OK;
   });
@@ -59,7 +60,8 @@ int32_t ts_scheduler_plan_limits(const ts_scheduler *scheduler, ts_plan *plan) {
   return TS_OK;
 }
 
-int32_t ts_scheduler_submit(ts_scheduler *scheduler, int64_t now_us, const ts_submission *submission) {
+int32_t ts_scheduler_submit(ts_scheduler *scheduler, int64_t now_us,
+                            const ts_submission *submission) {
   if (scheduler == nullptr || submission == nullptr) return null_argument();
   if ((submission->prompt == nullptr && submission->prompt_len > 0) ||
       (submission->resume == nullptr && submission->resume_len > 0) ||
@@ -90,7 +92,9 @@ int32_t ts_scheduler_cancel(ts_scheduler *scheduler, int64_t now_us, uint64_t re
   return guarded([&] {
     const int32_t status = scheduler->core.cancel(now_us, request);
     if (scheduler->log) {
-      scheduler->log->event(Call::kCancel, now_us).number(static_cast<int64_t>(request)).answer(Digest(status));
+      scheduler->log->event(Call::kCancel, now_us)
+          .number(static_cast<int64_t>(request))
+          .answer(Digest(status));
     }
     return status;
   });
@@ -101,13 +105,16 @@ int32_t ts_scheduler_dropped(ts_scheduler *scheduler, int64_t now_us, uint64_t r
   return guarded([&] {
     const int32_t status = scheduler->core.dropped(now_us, request);
     if (scheduler->log) {
-      scheduler->log->event(Call::kDropped, now_us).number(static_cast<int64_t>(request)).answer(Digest(status));
+      scheduler->log->event(Call::kDropped, now_us)
+          .number(static_cast<int64_t>(request))
+          .answer(Digest(status));
     }
     return status;
   });
 }
 
-int32_t ts_scheduler_verdict(ts_scheduler *scheduler, int64_t now_us, uint64_t request, int32_t tokens_kept) {
+int32_t ts_scheduler_verdict(ts_scheduler *scheduler, int64_t now_us, uint64_t request,
+                             int32_t tokens_kept) {
   if (scheduler == nullptr) return null_argument();
   return guarded([&] {
     const int32_t status = scheduler->core.verdict(now_us, request, tokens_kept);
@@ -122,8 +129,8 @@ int32_t ts_scheduler_verdict(ts_scheduler *scheduler, int64_t now_us, uint64_t r
 }
 
 int32_t ts_scheduler_plan(ts_scheduler *scheduler, int64_t now_us, ts_plan *plan) {
-  if (scheduler == nullptr || plan == nullptr || plan->openings == nullptr || plan->rows == nullptr ||
-      plan->ids == nullptr || plan->pages == nullptr) {
+  if (scheduler == nullptr || plan == nullptr || plan->openings == nullptr ||
+      plan->rows == nullptr || plan->ids == nullptr || plan->pages == nullptr) {
     return null_argument();
   }
   return guarded([&] {
@@ -136,16 +143,16 @@ int32_t ts_scheduler_plan(ts_scheduler *scheduler, int64_t now_us, ts_plan *plan
   });
 }
 
-int32_t ts_scheduler_result(ts_scheduler *scheduler, int64_t now_us, uint64_t step, int32_t step_us, const int32_t *counts,
-                            int32_t rows, const int32_t *ids, int32_t ids_len, ts_outcome *outcomes,
-                            int32_t outcomes_max) {
+int32_t ts_scheduler_result(ts_scheduler *scheduler, int64_t now_us, uint64_t step, int32_t step_us,
+                            const int32_t *counts, int32_t rows, const int32_t *ids,
+                            int32_t ids_len, ts_outcome *outcomes, int32_t outcomes_max) {
   if (scheduler == nullptr || (counts == nullptr && rows > 0) || (ids == nullptr && ids_len > 0) ||
       (outcomes == nullptr && outcomes_max > 0)) {
     return null_argument();
   }
   return guarded([&] {
-    const int32_t status = scheduler->core.result(now_us, step, step_us, span(counts, rows), span(ids, ids_len),
-                                                  span(outcomes, outcomes_max));
+    const int32_t status = scheduler->core.result(now_us, step, step_us, span(counts, rows),
+                                                  span(ids, ids_len), span(outcomes, outcomes_max));
     // A buffer that is too small is the caller's affair: in a replay it is large enough.
     if (scheduler->log && status != TS_ERR_CAPACITY) {
       scheduler->log->event(Call::kResult, now_us)
@@ -159,15 +166,17 @@ int32_t ts_scheduler_result(ts_scheduler *scheduler, int64_t now_us, uint64_t st
   });
 }
 
-int32_t ts_scheduler_step_failed(ts_scheduler *scheduler, int64_t now_us, uint64_t step, uint64_t *requests,
-                                 int32_t requests_max) {
+int32_t ts_scheduler_step_failed(ts_scheduler *scheduler, int64_t now_us, uint64_t step,
+                                 uint64_t *requests, int32_t requests_max) {
   if (scheduler == nullptr || (requests == nullptr && requests_max > 0)) return null_argument();
   return guarded([&] {
     const int32_t status = scheduler->core.step_failed(now_us, step, span(requests, requests_max));
     if (scheduler->log && status != TS_ERR_CAPACITY) {
       Digest digest(status);
       for (int32_t i = 0; i < status; ++i) digest.number(static_cast<int64_t>(requests[i]));
-      scheduler->log->event(Call::kStepFailed, now_us).number(static_cast<int64_t>(step)).answer(digest);
+      scheduler->log->event(Call::kStepFailed, now_us)
+          .number(static_cast<int64_t>(step))
+          .answer(digest);
     }
     return status;
   });
@@ -210,7 +219,8 @@ int32_t ts_scheduler_check(const ts_scheduler *scheduler) {
 int32_t ts_scheduler_record(ts_scheduler *scheduler) {
   if (scheduler == nullptr) return null_argument();
   return guarded([&]() -> int32_t {
-    if (!scheduler->core.is_new()) return ts::fail(TS_ERR_ILLEGAL, "A log begins with the scheduler, before any event");
+    if (!scheduler->core.is_new())
+      return ts::fail(TS_ERR_ILLEGAL, "A log begins with the scheduler, before any event");
     scheduler->log = std::make_unique<ts::LogWriter>(scheduler->core.config());
     return TS_OK;
   });
@@ -218,7 +228,8 @@ int32_t ts_scheduler_record(ts_scheduler *scheduler) {
 
 int64_t ts_scheduler_log(ts_scheduler *scheduler, uint8_t *data, int64_t max) {
   if (scheduler == nullptr || (data == nullptr && max > 0)) return null_argument();
-  if (!scheduler->log) return ts::fail(TS_ERR_ILLEGAL, "Nothing is recorded: ts_scheduler_record was not called");
+  if (!scheduler->log)
+    return ts::fail(TS_ERR_ILLEGAL, "Nothing is recorded: ts_scheduler_record was not called");
   return scheduler->log->take({data, max > 0 ? static_cast<size_t>(max) : 0});
 }
 
@@ -227,9 +238,11 @@ int32_t ts_scheduler_replay(const uint8_t *log, int64_t len, ts_scheduler **sche
   return guarded([&]() -> int32_t {
     ts::LogReader reader({log, static_cast<size_t>(len)});
     ts::Config config{};
-    if (!reader.head(config)) return ts::fail(TS_ERR_CORRUPT, "This is no log of a scheduler of this version");
+    if (!reader.head(config))
+      return ts::fail(TS_ERR_CORRUPT, "This is no log of a scheduler of this version");
     const std::string wrong = ts::Scheduler::check_config(config);
-    if (!wrong.empty()) return ts::fail(TS_ERR_CORRUPT, "The log's configuration is wrong: " + wrong);
+    if (!wrong.empty())
+      return ts::fail(TS_ERR_CORRUPT, "The log's configuration is wrong: " + wrong);
     auto made = std::make_unique<ts_scheduler>(config);
     const std::string parted = ts::replay(reader, made->core);
     if (!parted.empty()) return ts::fail(TS_ERR_CORRUPT, "The replay stops: " + parted);
@@ -255,7 +268,8 @@ int32_t ts_state_next(int32_t state, int32_t event) {
   }
   const int8_t next = ts::next_state(static_cast<ts::Kind>(state), static_cast<ts::Event>(event));
   if (next >= 0) return next;
-  return ts::fail(TS_ERR_ILLEGAL, std::string(ts_event_name(event)) + " is illegal in state " + ts_state_name(state));
+  return ts::fail(TS_ERR_ILLEGAL, std::string(ts_event_name(event)) + " is illegal in state " +
+                                      ts_state_name(state));
 }
 
 int32_t ts_scheduler_state(const ts_scheduler *scheduler, uint64_t request) {

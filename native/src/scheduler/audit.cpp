@@ -12,7 +12,8 @@ std::string who(const Request &request) { return "request " + std::to_string(req
 
 // What the owners of residencies say about each page and slot, to be compared with the ledgers.
 struct Recount {
-  explicit Recount(const Config &made_of) : config(made_of), slots(static_cast<size_t>(config.slots) + 1) {
+  explicit Recount(const Config &made_of)
+      : config(made_of), slots(static_cast<size_t>(config.slots) + 1) {
     for (int32_t g = 0; g < config.groups; ++g) {
       own[static_cast<size_t>(g)].resize(static_cast<size_t>(config.pages_total[g]));
     }
@@ -20,7 +21,8 @@ struct Recount {
 
   // Counts what `residency` holds; returns an empty text, or what is wrong with it.
   std::string add(const Residency &residency, PageClass expected) {
-    if (slots[static_cast<size_t>(residency.slot())]++ > 0) return "slot " + std::to_string(residency.slot()) + " has two owners";
+    if (slots[static_cast<size_t>(residency.slot())]++ > 0)
+      return "slot " + std::to_string(residency.slot()) + " has two owners";
     for (const Node *node : residency.path()) ++leases[node];
     for (int32_t g = 0; g < config.groups; ++g) {
       const Table &table = residency.table(g);
@@ -32,7 +34,8 @@ struct Recount {
           ++copy_leases[{at(residency.path(), i), g}];
           continue;
         }
-        if (at(own, g)[static_cast<size_t>(page)] != PageClass::kFree) return where + " has two owners";
+        if (at(own, g)[static_cast<size_t>(page)] != PageClass::kFree)
+          return where + " has two owners";
         at(own, g)[static_cast<size_t>(page)] = expected;
       }
     }
@@ -81,9 +84,11 @@ std::string Board::audit_request(const Request &request) const {
     return who(request) + " is in the wrong list (retracted)";
   }
   if (!is_live(kind) && request.in_flight == 0) return who(request) + " is over but still here";
-  const bool unfinished = kind == Kind::kSubmitted || kind == Kind::kPrefilling || kind == Kind::kRetracted;
+  const bool unfinished =
+      kind == Kind::kSubmitted || kind == Kind::kPrefilling || kind == Kind::kRetracted;
   if ((request.session != nullptr) != unfinished) return who(request) + ": its session is wrong";
-  if (request.claims_begin < request.claims_end && !runs) return who(request) + " claims pages but does not run";
+  if (request.claims_begin < request.claims_end && !runs)
+    return who(request) + " claims pages but does not run";
   if (!runs) return {};
   const Residency &residency = *residency_of(const_cast<State &>(request.state));
   if (residency.last_step > next_step) return who(request) + ": its ticket is from the future";
@@ -98,7 +103,8 @@ std::string Board::audit_request(const Request &request) const {
     return who(request) + " published a page whose step is not back";
   }
   for (int32_t g = 0; g < config_.groups; ++g) {
-    if (residency.table(g).listed > length(residency.table(g).pages)) return who(request) + ": listed too many pages";
+    if (residency.table(g).listed > length(residency.table(g).pages))
+      return who(request) + ": listed too many pages";
   }
   return {};
 }
@@ -113,16 +119,20 @@ std::string Board::audit_pages() const {
     for (const Orphan &orphan : step.orphans) {
       std::string wrong = recount.add(orphan.residency, PageClass::kZombie);
       if (!wrong.empty()) return "step " + std::to_string(step.id) + ": " + wrong;
-      if (orphan.residency.last_step != step.id) return "step " + std::to_string(step.id) + " holds another one's orphan";
+      if (orphan.residency.last_step != step.id)
+        return "step " + std::to_string(step.id) + " holds another one's orphan";
     }
   }
   for (const Step &step : steps) {
     for (const StepRow &row : step.rows) {
-      if (at(recount.slots, row.slot) == 0) return who(*row.request) + ": a step in flight names what nobody holds";
+      if (at(recount.slots, row.slot) == 0)
+        return who(*row.request) + ": a step in flight names what nobody holds";
     }
   }
   for (const auto &[node, leases] : recount.leases) {
-    if (node->leases != leases) return "prefix index: a node has " + std::to_string(node->leases) + " leases, its owners hold " + std::to_string(leases);
+    if (node->leases != leases)
+      return "prefix index: a node has " + std::to_string(node->leases) +
+             " leases, its owners hold " + std::to_string(leases);
   }
   for (int32_t g = 0; g < config_.groups; ++g) {
     const Ledger &ledger = memory.pages(g);
@@ -131,24 +141,29 @@ std::string Board::audit_pages() const {
       if (key.second != g) continue;
       ++leased;
       if (at(key.first->copies, g).leases != leases) {
-        return "group " + std::to_string(g) + " page " + std::to_string(at(key.first->copies, g).page) + ": its owners hold " +
-               std::to_string(leases) + " leases, not " + std::to_string(at(key.first->copies, g).leases);
+        return "group " + std::to_string(g) + " page " +
+               std::to_string(at(key.first->copies, g).page) + ": its owners hold " +
+               std::to_string(leases) + " leases, not " +
+               std::to_string(at(key.first->copies, g).leases);
       }
     }
-    if (leased != ledger.count(PageClass::kCachedLeased)) return "group " + std::to_string(g) + ": a leased page has no owner";
+    if (leased != ledger.count(PageClass::kCachedLeased))
+      return "group " + std::to_string(g) + ": a leased page has no owner";
     for (int32_t page = 1; page < ledger.total(); ++page) {
       const PageClass owner = at(recount.own, g)[static_cast<size_t>(page)];
       const PageClass seen = ledger.class_of(page);
       const bool owned = seen == PageClass::kOwned || seen == PageClass::kZombie;
       if (owner == PageClass::kFree ? owned : seen != owner) {
-        return "group " + std::to_string(g) + " page " + std::to_string(page) + " is " + name(seen) + ", its owner says " +
+        return "group " + std::to_string(g) + " page " + std::to_string(page) + " is " +
+               name(seen) + ", its owner says " +
                (owner == PageClass::kFree ? "nothing" : name(owner));
       }
     }
   }
   for (int32_t slot = 1; slot <= config_.slots; ++slot) {
     if ((memory.slots().class_of(slot) != PageClass::kFree) != (at(recount.slots, slot) > 0)) {
-      return "slot " + std::to_string(slot) + " is " + name(memory.slots().class_of(slot)) + ", its owner says otherwise";
+      return "slot " + std::to_string(slot) + " is " + name(memory.slots().class_of(slot)) +
+             ", its owner says otherwise";
     }
   }
   return {};

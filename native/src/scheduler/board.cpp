@@ -59,13 +59,15 @@ void Board::enter(Request &request, Kind from, Kind to) {
     retracted.insert(&request);
   }
   if (holds_residency(to) && !holds_residency(from)) {
-    running.insert(std::upper_bound(running.begin(), running.end(), &request, arrived_before), &request);
+    running.insert(std::upper_bound(running.begin(), running.end(), &request, arrived_before),
+                   &request);
   }
 }
 
 // Gives what a request held to the newest step in flight that names it, or back at once.
 void Board::orphan(Request &request, Residency residency) {
-  if (planted(Bug::kPageLeakedOnAbort) && request.kind() == Kind::kAborting) residency.table(0).pages.pop_back();
+  if (planted(Bug::kPageLeakedOnAbort) && request.kind() == Kind::kAborting)
+    residency.table(0).pages.pop_back();
   if (steps.empty() || residency.last_step < steps.front().id) return;
   if (planted(Bug::kTicketDroppedEarly)) return;
   PerGroup<int32_t> returning{};
@@ -108,7 +110,8 @@ int32_t Board::returning(int32_t group) const {
 
 std::optional<int32_t> Board::cached_tokens(RequestId id) const {
   if (const Request *request = find(id)) return request->cached_tokens;
-  const auto found = std::find_if(ended_.begin(), ended_.end(), [id](const auto &entry) { return entry.first == id; });
+  const auto found = std::find_if(ended_.begin(), ended_.end(),
+                                  [id](const auto &entry) { return entry.first == id; });
   if (found == ended_.end()) return std::nullopt;
   return found->second;
 }

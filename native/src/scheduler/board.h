@@ -45,7 +45,8 @@ class Board {
 
   // Opens the ticket of `step` on the request and what it holds.
   void pin(Request &request, Step &step);
-  // Takes the oldest step out of flight: its tickets are void, its orphans go with the return value.
+  // Takes the oldest step out of flight: its tickets are void, its orphans go with the return
+  // value.
   Step close_oldest();
   // Erases the request of a closed row if it is over and no step names it any more.
   void reap(Request &request);
@@ -63,11 +64,11 @@ class Board {
   Memory memory;
   FairQueue queue;
   Claims claims;
-  std::vector<Request *> running;          // in order of arrival
+  std::vector<Request *> running;  // in order of arrival
   std::set<Request *, Earlier> retracted;
-  std::deque<Step> steps;                  // in flight, oldest first
+  std::deque<Step> steps;  // in flight, oldest first
   StepId next_step = 1;
-  bool closed = false;                     // nothing new until something finished or resumed
+  bool closed = false;  // nothing new until something finished or resumed
   Counters counters;
 
  private:

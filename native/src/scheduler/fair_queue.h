@@ -18,9 +18,9 @@ namespace ts {
 
 struct Session {
   uint64_t id;
-  int64_t deficit = 0;      // prompt tokens that it may still have in this round
-  uint64_t round = 0;       // newest refill that reached it
-  int32_t unfinished = 0;   // its requests whose prompt is not wholly planned
+  int64_t deficit = 0;     // prompt tokens that it may still have in this round
+  uint64_t round = 0;      // newest refill that reached it
+  int32_t unfinished = 0;  // its requests whose prompt is not wholly planned
   std::set<Request *, Earlier> waiting;
 };
 

@@ -1,8 +1,8 @@
 // The chained 128-bit hash that names a page of a prefix.
 //
 // A page's hash covers its tokens and its parent's hash; the first page's parent is the namespace.
-// Equal hashes are a hint: the index compares tokens. The fuzzer's build can leave two bits of it, so
-// that it meets collisions all the time.
+// Equal hashes are a hint: the index compares tokens. The fuzzer's build can leave two bits of it,
+// so that it meets collisions all the time.
 #pragma once
 
 #include <cstddef>

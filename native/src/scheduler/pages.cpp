@@ -55,10 +55,12 @@ std::string Ledger::audit() const {
            ", counted " + std::to_string(counts_[i]);
   }
   if (sum != total() - 1) return what_ + ": the classes do not sum to the total";
-  if (free_.size() != static_cast<size_t>(free())) return what_ + ": the free list has a wrong length";
+  if (free_.size() != static_cast<size_t>(free()))
+    return what_ + ": the free list has a wrong length";
   for (const int32_t page : free_) {
     if (class_of(page) != PageClass::kFree) {
-      return what_ + " " + std::to_string(page) + " is on the free list but " + name(class_of(page));
+      return what_ + " " + std::to_string(page) + " is on the free list but " +
+             name(class_of(page));
     }
   }
   return {};

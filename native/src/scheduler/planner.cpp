@@ -68,7 +68,8 @@ void Planner::secure_oldest() {
   if (board_.running.empty()) return;
   Request &oldest = *board_.running.front();
   if (oldest.kind() != Kind::kPrefilling) return;
-  const int32_t next = std::min(oldest.sequence.known(), round_up(oldest.planned + 1, config_.page_tokens));
+  const int32_t next =
+      std::min(oldest.sequence.known(), round_up(oldest.planned + 1, config_.page_tokens));
   make_room(oldest, next);
 }
 
@@ -152,7 +153,8 @@ void Planner::chunks(int64_t now_us) {
     if (request == nullptr) break;
     left -= allot(*request, left);
   }
-  if (left > 0 && !chunks_.empty() && chunks_.front().request == primary) extend(chunks_.front(), left);
+  if (left > 0 && !chunks_.empty() && chunks_.front().request == primary)
+    extend(chunks_.front(), left);
   for (const Chunk &chunk : chunks_) chunk_row(chunk);
 }
 
@@ -176,7 +178,8 @@ Request *Planner::next_prefill(int64_t now_us) {
   for (;;) {
     Request *request = board_.queue.next(now_us, prefilling_, may_admit(),
                                          [this](const Request &r) { return able(r); });
-    if (request == nullptr || request->kind() == Kind::kPrefilling || let_in(*request)) return request;
+    if (request == nullptr || request->kind() == Kind::kPrefilling || let_in(*request))
+      return request;
   }
 }
 
@@ -200,11 +203,13 @@ bool Planner::let_in(Request &request) {
 
 // May have chunk tokens in this plan: has had none, and does not wait for another one's page.
 bool Planner::able(const Request &request) const {
-  return request.passed_over != round_ && !(request.waits && board_.claims.claimed(request.waits_for));
+  return request.passed_over != round_ &&
+         !(request.waits && board_.claims.claimed(request.waits_for));
 }
 
 bool Planner::may_admit() const {
-  return !full_ && board_.memory.slots().free() > 0 && !(board_.closed && !board_.retracted.empty());
+  return !full_ && board_.memory.slots().free() > 0 &&
+         !(board_.closed && !board_.retracted.empty());
 }
 
 // Plans at most `tokens` prompt tokens of `request`, as far as pages are there; returns how many.
@@ -249,7 +254,8 @@ void Planner::chunk_row(const Chunk &chunk) {
   out_->ids_len += chunk.tokens;
   request.planned += chunk.tokens;
   board_.counters.tokens_prefilled += chunk.tokens;
-  if (planted(Bug::kPublishedBeforeResult)) request.residency().publish(request.sequence, request.planned);
+  if (planted(Bug::kPublishedBeforeResult))
+    request.residency().publish(request.sequence, request.planned);
   board_.post(request, last ? Event::kLastChunk : Event::kChunk);
 }
 
@@ -278,7 +284,8 @@ void Planner::row(Request &request, int32_t context, int32_t tokens, int32_t ids
 void Planner::list_pages(Residency &residency) {
   for (int32_t g = 0; g < config_.groups; ++g) {
     Table &table = residency.table(g);
-    if (planted(Bug::kPageNotListed) && table.listed > 0 && table.listed < length(table.pages)) ++table.listed;
+    if (planted(Bug::kPageNotListed) && table.listed > 0 && table.listed < length(table.pages))
+      ++table.listed;
     for (; table.listed < length(table.pages); ++table.listed) {
       int32_t *entry = out_->pages + static_cast<ptrdiff_t>(out_->pages_len++) * 4;
       entry[0] = residency.slot();

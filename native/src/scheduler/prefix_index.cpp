@@ -195,9 +195,10 @@ void PrefixIndex::drop_copy(Node *node, int32_t group) {
 }
 
 void PrefixIndex::drop_duplicate(Node *node, Duplicate dropped) {
-  const auto found = std::find_if(node->duplicates.begin(), node->duplicates.end(), [&](const Duplicate &duplicate) {
-    return duplicate.group == dropped.group && duplicate.page == dropped.page;
-  });
+  const auto found = std::find_if(
+      node->duplicates.begin(), node->duplicates.end(), [&](const Duplicate &duplicate) {
+        return duplicate.group == dropped.group && duplicate.page == dropped.page;
+      });
   if (found != node->duplicates.end()) node->duplicates.erase(found);
   Ledger &ledger = at(ledgers_, dropped.group);
   ledger.move(dropped.page, ledger.class_of(dropped.page), PageClass::kFree);
@@ -205,8 +206,9 @@ void PrefixIndex::drop_duplicate(Node *node, Duplicate dropped) {
 
 // Lets a duplicate take the place of a copy that nobody leases; false if there is none.
 bool PrefixIndex::promote(Node *node, int32_t group) {
-  const auto found = std::find_if(node->duplicates.begin(), node->duplicates.end(),
-                                  [&](const Duplicate &duplicate) { return duplicate.group == group; });
+  const auto found =
+      std::find_if(node->duplicates.begin(), node->duplicates.end(),
+                   [&](const Duplicate &duplicate) { return duplicate.group == group; });
   if (found == node->duplicates.end()) return false;
   Ledger &ledger = at(ledgers_, group);
   Copy &copy = at(node->copies, group);
@@ -275,8 +277,9 @@ std::string PrefixIndex::audit_node(const Node &node) const {
     const PageClass expected = copy.leases > 0 ? PageClass::kCachedLeased : PageClass::kCachedIdle;
     const PageClass seen = at(ledgers_, g).class_of(copy.page);
     if (seen != expected) return where + " is " + name(seen) + ", its leases say " + name(expected);
-    const auto duplicates = std::count_if(node.duplicates.begin(), node.duplicates.end(),
-                                          [g](const Duplicate &duplicate) { return duplicate.group == g; });
+    const auto duplicates =
+        std::count_if(node.duplicates.begin(), node.duplicates.end(),
+                      [g](const Duplicate &duplicate) { return duplicate.group == g; });
     if (is_full(config_, g) && copy.leases + duplicates != node.leases) {
       return where + ": copy, duplicates and node differ in leases";
     }
@@ -293,9 +296,11 @@ std::string PrefixIndex::audit_list(int32_t group) const {
        node = at(node->copies, group).newer) {
     ++idle;
     const Copy &copy = at(node->copies, group);
-    if (copy.leases != 0) return "group " + std::to_string(group) + ": a leased page can be evicted";
+    if (copy.leases != 0)
+      return "group " + std::to_string(group) + ": a leased page can be evicted";
     if (!is_full(config_, group)) continue;
-    if (children_passed[node] != node->children) return "prefix index: a parent goes before its child";
+    if (children_passed[node] != node->children)
+      return "prefix index: a parent goes before its child";
     if (node->parent != nullptr) ++children_passed[node->parent];
   }
   if (idle != at(ledgers_, group).count(PageClass::kCachedIdle)) {

@@ -58,7 +58,8 @@ class PrefixIndex {
  public:
   PrefixIndex(const Config &config, std::vector<Ledger> &ledgers);
 
-  // Nodes of the longest prefix of `sequence`, at most `pages_max` pages, that every group can resume.
+  // Nodes of the longest prefix of `sequence`, at most `pages_max` pages, that every group can
+  // resume.
   std::vector<Node *> match(Sequence &sequence, int32_t pages_max) const;
   // Returns the node of page `index` below `parent`, or null.
   Node *find(const Node *parent, Sequence &sequence, int32_t index) const;

@@ -24,12 +24,16 @@ Digest &Digest::ints(std::span<const int32_t> values) {
 }
 
 Digest &Digest::plan(const ts_plan &plan) {
-  const auto span = [](const int32_t *data, int32_t count) { return std::span(data, static_cast<size_t>(count)); };
+  const auto span = [](const int32_t *data, int32_t count) {
+    return std::span(data, static_cast<size_t>(count));
+  };
   number(static_cast<int64_t>(plan.step)).number(plan.sample_rows);
   for (int32_t i = 0; i < plan.openings_len; ++i) {
     number(static_cast<int64_t>(plan.openings[i].request)).number(plan.openings[i].slot);
   }
-  return ints(span(plan.rows, plan.rows_len * 4)).ints(span(plan.ids, plan.ids_len)).ints(span(plan.pages, plan.pages_len * 4));
+  return ints(span(plan.rows, plan.rows_len * 4))
+      .ints(span(plan.ids, plan.ids_len))
+      .ints(span(plan.pages, plan.pages_len * 4));
 }
 
 Digest &Digest::outcomes(std::span<const ts_outcome> outcomes) {
@@ -77,7 +81,8 @@ void LogWriter::bytes(const void *data, size_t size) {
 bool LogReader::head(Config &config) {
   char magic[sizeof kMagic] = {};
   bytes(magic, sizeof magic);
-  return std::memcmp(magic, kMagic, sizeof magic) == 0 && number() == ts_abi_version() && bytes(&config, sizeof config);
+  return std::memcmp(magic, kMagic, sizeof magic) == 0 && number() == ts_abi_version() &&
+         bytes(&config, sizeof config);
 }
 
 Call LogReader::call() {

@@ -67,18 +67,26 @@ Digest plan(Scheduler &core, int64_t now_us, PlanBuffers &buffers) {
 
 Digest answer(LogReader &log, Scheduler &core, Call call, int64_t now_us, PlanBuffers &buffers) {
   switch (call) {
-    case Call::kSubmit: return submit(log, core, now_us);
-    case Call::kCancel: return Digest(core.cancel(now_us, static_cast<RequestId>(log.number())));
-    case Call::kDropped: return Digest(core.dropped(now_us, static_cast<RequestId>(log.number())));
+    case Call::kSubmit:
+      return submit(log, core, now_us);
+    case Call::kCancel:
+      return Digest(core.cancel(now_us, static_cast<RequestId>(log.number())));
+    case Call::kDropped:
+      return Digest(core.dropped(now_us, static_cast<RequestId>(log.number())));
     case Call::kVerdict: {
       const auto request = static_cast<RequestId>(log.number());
       return Digest(core.verdict(now_us, request, static_cast<int32_t>(log.number())));
     }
-    case Call::kPlan: return plan(core, now_us, buffers);
-    case Call::kResult: return result(log, core, now_us);
-    case Call::kStepFailed: return step_failed(log, core, now_us);
-    case Call::kExecutorLost: return Digest(core.executor_lost(now_us));
-    case Call::kFlush: return Digest(core.flush(now_us));
+    case Call::kPlan:
+      return plan(core, now_us, buffers);
+    case Call::kResult:
+      return result(log, core, now_us);
+    case Call::kStepFailed:
+      return step_failed(log, core, now_us);
+    case Call::kExecutorLost:
+      return Digest(core.executor_lost(now_us));
+    case Call::kFlush:
+      return Digest(core.flush(now_us));
   }
   return Digest(0);
 }

@@ -29,14 +29,14 @@ struct Request {
   Session *session = nullptr;
   State state = Submitted{};
 
-  int32_t planned = 0;      // prefill: known tokens that a step was planned for
-  int32_t pending = 0;      // upper bound of the output tokens in flight
-  int32_t in_flight = 0;    // steps in flight that name it
+  int32_t planned = 0;    // prefill: known tokens that a step was planned for
+  int32_t pending = 0;    // upper bound of the output tokens in flight
+  int32_t in_flight = 0;  // steps in flight that name it
   int32_t retractions = 0;
   int32_t cached_tokens = -1;  // hit at the first admission; -1 before
   int32_t claims_begin = 0;    // pages of its prefix that it has promised to compute
   int32_t claims_end = 0;
-  bool waits = false;        // for the page `waits_for`, which another one computes
+  bool waits = false;  // for the page `waits_for`, which another one computes
   Hash waits_for{};
   uint64_t refused_at = 0;   // Memory::returns() when admission found no room; 0: never tried
   uint64_t passed_over = 0;  // newest plan in which it can have no (more) chunk tokens

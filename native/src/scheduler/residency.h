@@ -1,4 +1,5 @@
-// What a running request holds on the device: a slot, leases on its cached prefix, pages of its own.
+// What a running request holds on the device: a slot, leases on its cached prefix, pages of its
+// own.
 //
 // Move-only: the state that owns it passes it on, and whoever drops it gives everything back. While
 // a step in flight names it, the step must own it (`retire`), so that slot and pages return with

@@ -59,17 +59,21 @@ int32_t Scheduler::check_submission(const ts_submission &submission) const {
   const auto refuse = [&](ts_status status, const std::string &why) {
     return fail_request(status, submission.request, why);
   };
-  if (board_.find(submission.request) != nullptr) return refuse(TS_ERR_DUPLICATE, "that id is in use");
+  if (board_.find(submission.request) != nullptr)
+    return refuse(TS_ERR_DUPLICATE, "that id is in use");
   if (submission.prompt_len < 1) return refuse(TS_ERR_ARGUMENT, "the prompt has no tokens");
   if (submission.resume_len < 0 || submission.end_ids_len < 0) {
     return refuse(TS_ERR_ARGUMENT, "a length is negative");
   }
   if (submission.max_tokens < 1) {
-    return refuse(TS_ERR_ARGUMENT, "max_tokens is " + std::to_string(submission.max_tokens) + ", at least 1 is needed");
+    return refuse(TS_ERR_ARGUMENT, "max_tokens is " + std::to_string(submission.max_tokens) +
+                                       ", at least 1 is needed");
   }
   if (submission.resume_len >= submission.max_tokens) {
-    return refuse(TS_ERR_ARGUMENT, std::to_string(submission.resume_len) + " output tokens are known and max_tokens is " +
-                                       std::to_string(submission.max_tokens) + ": nothing is left to do");
+    return refuse(TS_ERR_ARGUMENT, std::to_string(submission.resume_len) +
+                                       " output tokens are known and max_tokens is " +
+                                       std::to_string(submission.max_tokens) +
+                                       ": nothing is left to do");
   }
   const std::string unfit = never_fits(config(), submission.prompt_len, submission.max_tokens);
   return unfit.empty() ? TS_OK : fail(TS_ERR_NEVER_FITS, unfit);
@@ -88,17 +92,17 @@ int32_t Scheduler::submit(int64_t now_us, const ts_submission &submission) {
   };
   const auto end_ids = span(submission.end_ids, submission.end_ids_len);
   board_.add(std::make_unique<Request>(Request{
-                 .id = submission.request,
-                 .arrival = ++next_arrival_,
-                 .submitted_us = now_us_,
-                 .session_id = submission.session,
-                 .priority = submission.priority,
-                 .max_tokens = submission.max_tokens,
-                 .end_ids = {end_ids.begin(), end_ids.end()},
-                 .sequence = Sequence(config().page_tokens, {submission.space_low, submission.space_high},
-                                      span(submission.prompt, submission.prompt_len),
-                                      span(submission.resume, submission.resume_len), submission.max_tokens),
-             }));
+      .id = submission.request,
+      .arrival = ++next_arrival_,
+      .submitted_us = now_us_,
+      .session_id = submission.session,
+      .priority = submission.priority,
+      .max_tokens = submission.max_tokens,
+      .end_ids = {end_ids.begin(), end_ids.end()},
+      .sequence = Sequence(config().page_tokens, {submission.space_low, submission.space_high},
+                           span(submission.prompt, submission.prompt_len),
+                           span(submission.resume, submission.resume_len), submission.max_tokens),
+  }));
   return 1;
 }
 
@@ -132,7 +136,8 @@ int32_t Scheduler::verdict(int64_t now_us, RequestId id, int32_t tokens_kept) {
 // Ends a request from outside; returns 1 if it was live.
 int32_t Scheduler::end(Request &request, Event event) {
   const bool live = is_live(request.kind());
-  if (!board_.post(request, event)) return fail_request(TS_ERR_ILLEGAL, request.id, "that event is illegal now");
+  if (!board_.post(request, event))
+    return fail_request(TS_ERR_ILLEGAL, request.id, "that event is illegal now");
   board_.reap(request);
   return live ? 1 : 0;
 }
@@ -144,7 +149,8 @@ int32_t Scheduler::plan(int64_t now_us, ts_plan &plan) {
   Planner::limits(config(), limits);
   if (plan.openings_max < limits.openings_max || plan.rows_max < limits.rows_max ||
       plan.ids_max < limits.ids_max || plan.pages_max < limits.pages_max) {
-    return fail(TS_ERR_CAPACITY, "A buffer of the plan is smaller than ts_scheduler_plan_limits asks for");
+    return fail(TS_ERR_CAPACITY,
+                "A buffer of the plan is smaller than ts_scheduler_plan_limits asks for");
   }
   advance(now_us);
   return planner_.plan(now_us_, plan) ? 1 : 0;
@@ -156,7 +162,8 @@ int32_t Scheduler::check_oldest(StepId step) const {
   if (steps.empty() || step < steps.front().id || step > steps.back().id) {
     return fail(TS_ERR_UNKNOWN, "Step " + std::to_string(step) + " is not in flight");
   }
-  return fail(TS_ERR_ILLEGAL, "Step " + std::to_string(step) + " is not the oldest in flight, which is " +
+  return fail(TS_ERR_ILLEGAL, "Step " + std::to_string(step) +
+                                  " is not the oldest in flight, which is " +
                                   std::to_string(steps.front().id));
 }
 
@@ -169,16 +176,19 @@ int32_t Scheduler::check_result(const Step &step, std::span<const int32_t> count
     if (rows == counts.size()) break;
     const int32_t count = counts[rows++];
     if (count < 1 || count > row.ids_max) {
-      return fail(TS_ERR_ARGUMENT, where + " has " + std::to_string(count) + " ids for a row; allowed are 1 to " +
+      return fail(TS_ERR_ARGUMENT, where + " has " + std::to_string(count) +
+                                       " ids for a row; allowed are 1 to " +
                                        std::to_string(row.ids_max));
     }
     sum += static_cast<size_t>(count);
   }
-  const auto sampled = std::count_if(step.rows.begin(), step.rows.end(), [](const StepRow &row) { return row.ids_max > 0; });
+  const auto sampled = std::count_if(step.rows.begin(), step.rows.end(),
+                                     [](const StepRow &row) { return row.ids_max > 0; });
   if (counts.size() != static_cast<size_t>(sampled) || sum != ids.size()) {
     return fail(TS_ERR_ARGUMENT, where + " has " + std::to_string(counts.size()) + " counts and " +
                                      std::to_string(ids.size()) + " ids; its plan samples " +
-                                     std::to_string(sampled) + " rows and the counts sum to " + std::to_string(sum));
+                                     std::to_string(sampled) + " rows and the counts sum to " +
+                                     std::to_string(sum));
   }
   if (std::any_of(ids.begin(), ids.end(), [](int32_t id) { return id < 0; })) {
     return fail(TS_ERR_ARGUMENT, where + " has a negative id");
@@ -186,13 +196,15 @@ int32_t Scheduler::check_result(const Step &step, std::span<const int32_t> count
   return TS_OK;
 }
 
-int32_t Scheduler::result(int64_t now_us, StepId id, int32_t step_us, std::span<const int32_t> counts,
-                          std::span<const int32_t> ids, std::span<ts_outcome> outcomes) {
+int32_t Scheduler::result(int64_t now_us, StepId id, int32_t step_us,
+                          std::span<const int32_t> counts, std::span<const int32_t> ids,
+                          std::span<ts_outcome> outcomes) {
   if (const int32_t status = check_oldest(id); status != TS_OK) return status;
-  if (const int32_t status = check_result(board_.steps.front(), counts, ids); status != TS_OK) return status;
+  if (const int32_t status = check_result(board_.steps.front(), counts, ids); status != TS_OK)
+    return status;
   if (outcomes.size() < counts.size()) {
-    return fail(TS_ERR_CAPACITY, "There is room for " + std::to_string(outcomes.size()) + " outcomes of " +
-                                     std::to_string(counts.size()) + " rows");
+    return fail(TS_ERR_CAPACITY, "There is room for " + std::to_string(outcomes.size()) +
+                                     " outcomes of " + std::to_string(counts.size()) + " rows");
   }
   advance(now_us);
   board_.counters.step_us += step_us;
@@ -201,7 +213,11 @@ int32_t Scheduler::result(int64_t now_us, StepId id, int32_t step_us, std::span<
   size_t sampled = 0, offset = 0, live = 0;
   for (const StepRow &row : step.rows) {
     const size_t count = row.ids_max > 0 ? static_cast<size_t>(counts[sampled++]) : 0;
-    ts_outcome outcome{.request = row.request->id, .first = 0, .offset = static_cast<int32_t>(offset), .count = 0, .finish = 0};
+    ts_outcome outcome{.request = row.request->id,
+                       .first = 0,
+                       .offset = static_cast<int32_t>(offset),
+                       .count = 0,
+                       .finish = 0};
     if (close_row(row, ids.subspan(offset, count), outcome)) outcomes[live++] = outcome;
     offset += count;
   }
@@ -243,7 +259,8 @@ void Scheduler::written(Request &request, const StepRow &row) {
   // Of a decode row's tokens, those that were accepted: all known ones but the last, which the next
   // row computes.
   const int32_t unwritten = planted(Bug::kRejectedTokensPublished) ? 0 : 1;
-  const int32_t kv_tokens = row.decode ? request.sequence.known() - unwritten : row.context + row.tokens;
+  const int32_t kv_tokens =
+      row.decode ? request.sequence.known() - unwritten : row.context + row.tokens;
   board_.claims.settle(request, residency->publish(request.sequence, kv_tokens));
   residency->slide(kv_tokens);
 }
@@ -251,7 +268,8 @@ void Scheduler::written(Request &request, const StepRow &row) {
 int32_t Scheduler::step_failed(int64_t now_us, StepId id, std::span<uint64_t> requests) {
   if (const int32_t status = check_oldest(id); status != TS_OK) return status;
   if (requests.size() < board_.steps.front().rows.size()) {
-    return fail(TS_ERR_CAPACITY, "There is room for " + std::to_string(requests.size()) + " requests of " +
+    return fail(TS_ERR_CAPACITY, "There is room for " + std::to_string(requests.size()) +
+                                     " requests of " +
                                      std::to_string(board_.steps.front().rows.size()) + " rows");
   }
   advance(now_us);
@@ -330,7 +348,8 @@ void Scheduler::stats(ts_scheduler_stats_t &stats) const {
 
 int32_t Scheduler::check() const {
   std::string wrong = board_.audit();
-  return wrong.empty() ? TS_OK : fail(TS_ERR_INVARIANT, "The scheduler's books are wrong: " + wrong);
+  return wrong.empty() ? TS_OK
+                       : fail(TS_ERR_INVARIANT, "The scheduler's books are wrong: " + wrong);
 }
 
 }  // namespace ts

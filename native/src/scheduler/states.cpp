@@ -5,8 +5,7 @@ namespace {
 
 // Index by index, the variant is the enum; the assertions hold the two together.
 template <Kind K, class S>
-constexpr bool kSame =
-    std::is_same_v<std::variant_alternative_t<static_cast<size_t>(K), State>, S>;
+constexpr bool kSame = std::is_same_v<std::variant_alternative_t<static_cast<size_t>(K), State>, S>;
 static_assert(std::variant_size_v<State> == kStates);
 static_assert(kSame<Kind::kSubmitted, Submitted> && kSame<Kind::kPrefilling, Prefilling>);
 static_assert(kSame<Kind::kPrefillDone, PrefillDone> && kSame<Kind::kDecoding, Decoding>);

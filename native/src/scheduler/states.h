@@ -16,13 +16,19 @@
 
 namespace ts {
 
-struct Submitted {};                           // waits for admission
-struct Prefilling { Residency residency; };    // some of its known tokens are still to be planned
-struct PrefillDone { Residency residency; };   // its last chunk is planned, no decode row yet
-struct Decoding { Residency residency; };      // has had a decode row
-struct Retracted {};                           // gave its pages up, will be computed again
-struct Aborting {};                            // ended from outside; steps in flight name it
-struct Finished {};                            // ended; steps in flight may name it
+struct Submitted {};  // waits for admission
+struct Prefilling {
+  Residency residency;
+};  // some of its known tokens are still to be planned
+struct PrefillDone {
+  Residency residency;
+};  // its last chunk is planned, no decode row yet
+struct Decoding {
+  Residency residency;
+};                    // has had a decode row
+struct Retracted {};  // gave its pages up, will be computed again
+struct Aborting {};   // ended from outside; steps in flight name it
+struct Finished {};   // ended; steps in flight may name it
 
 using State =
     std::variant<Submitted, Prefilling, PrefillDone, Decoding, Retracted, Aborting, Finished>;
