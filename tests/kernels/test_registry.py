@@ -10,7 +10,7 @@ from tokenspeed_kernels import REGISTRY, KernelError, KernelSpec, Platform, Regi
 from tokenspeed_kernels.selection import ENVIRONMENT, parse_overrides
 from tokenspeed_kernels.spec import Capability
 
-ENTRY = "tokenspeed_kernels.gemm.torch_linear:linear_out_in"
+ENTRY = "tokenspeed_kernels.gemm.torch_linear:linear"
 HALF = frozenset({torch.float16})
 CPU = (Capability("cpu"),)
 GPU = (Capability("cuda", (8, 0), (9, 0)),)

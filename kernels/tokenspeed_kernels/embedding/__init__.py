@@ -1,6 +1,7 @@
-"""Rows of a table by token id.
+"""Vectors of tokens by id.
 
-`embedding.lookup` works on a slice of the vocabulary: ids outside of [first, first + rows) give
+The table lies as `gemm.linear` wants its weights, [hidden, vocab], since a tied table is both.
+`embedding.lookup` works on a slice of the vocabulary: ids outside of [first, first + columns) give
 zeros, so that the sum over all slices is the whole lookup.
 """
 
@@ -19,7 +20,7 @@ class LookupKernel(Protocol):
     """Looks ids up in a slice of the table."""
 
     def __call__(self, ids: torch.Tensor, table: torch.Tensor, first: int) -> torch.Tensor:
-        """Return [tokens, hidden]; `ids` is int64 [tokens], `table` [rows, hidden] starts at id `first`."""
+        """Return [tokens, hidden]; `ids` is int64 [tokens], `table` [hidden, columns] starts at id `first`."""
         ...
 
 
