@@ -45,20 +45,24 @@ enter() {
   ' enter "$base" "$work" "$repository" "$1" "$2"
 }
 
-passed=0 failed=0 slowest_ms=0
+# What a case takes is told twice: by the clock, and in processor time, which a busy machine does not stretch.
+passed=0 failed=0 slowest_ms=0 slowest_cpu_ms=0
 # shows NAME PATTERN CHANGE [COMMAND]: the report has exactly one finding, and it matches PATTERN.
 shows() {
-  local name=$1 pattern=$2 change=$3 command=${4:-/repository/tools/doctor} said status=0 findings ms
-  said=$(enter "$change" "s=\$(date +%s%N); $command; code=\$?; echo \"ms \$(((\$(date +%s%N) - s) / 1000000))\"; exit \$code" 2>&1) || status=$?
+  local name=$1 pattern=$2 change=$3 command=${4:-/repository/tools/doctor} said status=0 findings ms cpu_ms
+  said=$(enter "$change" "s=\$(date +%s%N); $command; code=\$?; echo \"ms \$(((\$(date +%s%N) - s) / 1000000))\"; times; exit \$code" 2>&1) || status=$?
   ms=$(sed -n 's/^ms //p' <<<"$said")
   [ "${ms:-0}" -le "$slowest_ms" ] || slowest_ms=$ms
-  said=$(grep -v '^ms ' <<<"$said" || true)
+  # The second line of `times` is that of the children: user and system time, as 0m0.25s 0m0.08s.
+  cpu_ms=$(sed -n '/^ms /,$p' <<<"$said" | tail -n 1 | awk -F'[ms ]+' '{ printf "%d", ($1 * 60 + $2 + $3 * 60 + $4) * 1000 }')
+  [ "${cpu_ms:-0}" -le "$slowest_cpu_ms" ] || slowest_cpu_ms=$cpu_ms
+  said=$(sed '/^ms /,$d' <<<"$said")
   findings=$(grep -vE 'to mend, then run' <<<"$said" || true)
   if [ -z "$pattern" ] && [ "$status" = 0 ] && [ -z "$said" ]; then
-    echo "ok    $name: no finding (${ms} ms)"
+    echo "ok    $name: no finding (${ms} ms, ${cpu_ms} of the processor)"
     passed=$((passed + 1))
   elif [ -n "$pattern" ] && [ "$status" = 1 ] && [ "$(wc -l <<<"$findings")" = 1 ] && grep -qE "$pattern" <<<"$findings"; then
-    echo "ok    $name (${ms} ms): $findings"
+    echo "ok    $name (${ms} ms, ${cpu_ms} of the processor): $findings"
     passed=$((passed + 1))
   else
     echo "FAIL  $name: status $status, wanted /$pattern/, saw:"
@@ -95,11 +99,11 @@ shows "disk full" "/repository has [0-9]+ MB of disk free, 2500 MB are needed" '
 shows "little memory" "512 MB of memory are available, 1500 MB are needed" \
   'echo "MemAvailable: 524288 kB" >"$root/run/meminfo"; mount --bind "$root/run/meminfo" "$root/proc/meminfo"'
 shows "port in use" "port 8000 on 127.0.0.1 is in use by python3 \(pid [0-9]+\).*PORT=" ":" \
-  'ip link set lo up 2>/dev/null; python3 -c "import socket, time; s = socket.create_server((\"127.0.0.1\", 8000)); open(\"/run/up\", \"w\"); time.sleep(9)" & while [ ! -e /run/up ]; do sleep 0.05; done; /repository/tools/doctor --serve 127.0.0.1 8000; code=$?; kill $!; (exit $code)'
+  'ip link set lo up 2>/dev/null; python3 -c "import socket, time; s = socket.create_server((\"127.0.0.1\", 8000)); open(\"/run/up\", \"w\"); time.sleep(60)" & while [ ! -e /run/up ]; do sleep 0.05; done; /repository/tools/doctor --serve 127.0.0.1 8000; code=$?; kill $!; (exit $code)'
 shows "Fedora" "no C\+\+ compiler is on the PATH: dnf install -y gcc-c\+\+" \
   'rm -f "$root"/usr/bin/*++*; rm -f "$root/etc/os-release"; echo "ID=fedora" >"$root/etc/os-release"'
 shows "macOS" "this is Darwin and TokenSpeed runs on Linux: work in a Linux container" "$(fake /usr/bin/uname 'echo Darwin')"
 shows "Windows" "this is MINGW64_NT.*WSL2 \(wsl --install\) or in a Linux container" "$(fake /usr/bin/uname 'echo MINGW64_NT-10.0')"
 
-echo "PROOF {\"cases_passed\": $passed, \"cases_failed\": $failed, \"slowest_ms\": $slowest_ms}"
+echo "PROOF {\"cases_passed\": $passed, \"cases_failed\": $failed, \"slowest_ms\": $slowest_ms, \"slowest_cpu_ms\": $slowest_cpu_ms}"
 [ "$failed" = 0 ]
