@@ -4,7 +4,8 @@ Owns the prompt builder and the requests it is working on; it does not know page
 that comes back. Long prompts are encoded in threads, so that short ones overtake them. A request
 that breaks a limit is answered here and never reaches the scheduler.
 
-Invariant: for each `GenerateRequest` exactly one of `Submit`, `Refused` or `Dropped` is sent.
+Invariant: for each `GenerateRequest` exactly one of `Submit`, `Refused` or `Dropped` is sent, or none
+if the same request came again meanwhile.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class TokenizerActor(Actor):
         """Take one message of the engine."""
         match message:
             case GenerateRequest():
-                self._pending[message.request] = asyncio.ensure_future(self._serve(message))
+                self._begin(message)
             case CancelTokenize():
                 self._cancel(message.request)
 
@@ -62,6 +63,13 @@ class TokenizerActor(Actor):
         for task in self._pending.values():
             task.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, request: GenerateRequest) -> None:
+        # After a scheduler restart the engine sends again what may still be at work here.
+        earlier = self._pending.get(request.request)
+        if earlier is not None:
+            earlier.cancel()
+        self._pending[request.request] = asyncio.ensure_future(self._serve(request))
 
     def _cancel(self, request: int) -> None:
         # A request that has left already is the scheduler's, which got its own Cancel before this
