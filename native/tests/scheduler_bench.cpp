@@ -42,19 +42,23 @@ class Stopwatch {
 
 class Bench {
  public:
-  Bench(int32_t rows, int32_t prompt_tokens) : rows_(rows), prompt_tokens_(prompt_tokens) {
-    const int32_t length = prompt_tokens + kSteps + 8;
+  Bench(int32_t rows, int32_t prompt_tokens, int32_t waiting)
+      : rows_(rows),
+        prompt_tokens_(prompt_tokens),
+        waiting_(waiting),
+        output_tokens_(kSteps + ramp() + 8) {
+    const int32_t length = prompt_tokens + output_tokens_;
     ts_scheduler_config config{};
     config.page_tokens = 64;
     config.groups = 1;
-    config.pages_total[0] = rows * (length / 64 + 2) + 1;
-    config.slots = rows;
+    config.pages_total[0] = rows * (length / 64 + 1) + 1;
+    config.slots = rows + 1;
     config.step_tokens = config.step_tokens_mixed = 8192;
     config.max_model_len = length;
     config.overlap = 1;
     config.width = 1;
     config.prefix_caching = 1;
-    config.growth_tokens = 128;
+    config.growth_tokens = waiting > 0 ? output_tokens_ : 128;
     if (ts_scheduler_create(&config, &core_) != TS_OK)
       std::fprintf(stderr, "%s\n", ts_last_error());
     ts_scheduler_plan_limits(core_, &plan_);
@@ -76,16 +80,17 @@ class Bench {
     for (int32_t i = 0; i < rows_; ++i) submit(i);
     Series ignored;
     while (plan_.rows_len < rows_ || plan_.ids_len > 0) step(ignored, ignored);
+    for (int32_t i = 0; i < waiting_; ++i) submit(rows_ + i);
     Series plans, results;
-    for (int32_t i = 0; i < kSteps - rows_ * prompt_tokens_ / 8192 % kSteps / 64; ++i)
-      step(plans, results);
+    for (int32_t i = 0; i < kSteps; ++i) step(plans, results);
     std::printf(
-        "{\"bench\":\"scheduler\",\"rows\":%d,\"prompt_tokens\":%d,\"steps\":%zu,\"submit_us_p50\":"
+        "{\"bench\":\"scheduler\",\"rows\":%d,\"prompt_tokens\":%d,\"waiting\":%d,\"steps\":%zu,"
+        "\"submit_us_p50\":"
         "%.1f,"
         "\"plan_us_p50\":%.1f,\"plan_us_p90\":%.1f,\"plan_us_max\":%.1f,\"result_us_p50\":%.1f,"
         "\"result_us_p90\":%.1f,\"result_us_max\":%.1f}\n",
-        rows_, prompt_tokens_, plans.us.size(), submits_.at(0.5), plans.at(0.5), plans.at(0.9),
-        plans.at(1), results.at(0.5), results.at(0.9), results.at(1));
+        rows_, prompt_tokens_, waiting_, plans.us.size(), submits_.at(0.5), plans.at(0.5),
+        plans.at(0.9), plans.at(1), results.at(0.5), results.at(0.9), results.at(1));
     std::fflush(stdout);
   }
 
@@ -96,7 +101,7 @@ class Bench {
     ts_submission submission{};
     submission.request = static_cast<uint64_t>(number) + 1;
     submission.session = submission.request;
-    submission.max_tokens = kSteps + 8;
+    submission.max_tokens = output_tokens_;
     submission.prompt = prompt.data();
     submission.prompt_len = prompt_tokens_;
     const Stopwatch watch(submits_);
@@ -122,7 +127,10 @@ class Bench {
                         outcomes_.data(), static_cast<int32_t>(outcomes_.size()));
   }
 
-  int32_t rows_, prompt_tokens_;
+  // Steps until the last request decodes, while the first ones already do.
+  int32_t ramp() const { return 2 * (rows_ * (prompt_tokens_ / 8192 + 1) + 8); }
+
+  const int32_t rows_, prompt_tokens_, waiting_, output_tokens_;
   ts_scheduler *core_ = nullptr;
   ts_plan plan_{};
   std::vector<ts_opening> openings_;
@@ -137,6 +145,7 @@ class Bench {
 
 int main() {
   for (const int32_t prompt_tokens : {2048, 8192}) {
-    for (const int32_t rows : {1, 64, 256, 1024}) Bench(rows, prompt_tokens).run();
+    for (const int32_t rows : {1, 64, 256, 1024}) Bench(rows, prompt_tokens, 0).run();
   }
+  Bench(64, 2048, 1000).run();
 }

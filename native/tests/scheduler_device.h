@@ -48,9 +48,11 @@ inline Tag extend(Tag tag, int32_t token) {
   return mix.next() | 1;  // never 0, which is garbage
 }
 
-inline void expect(bool holds, const std::string &what) {
-  if (!holds) throw std::runtime_error(what);
-}
+// Throws `what`, which is put together only then.
+#define EXPECT(condition, what)                       \
+  do {                                                \
+    if (!(condition)) throw std::runtime_error(what); \
+  } while (false)
 
 inline std::string text(int64_t number) { return std::to_string(number); }
 
@@ -96,9 +98,9 @@ class Device {
  public:
   Device(const ts_scheduler_config &config, int32_t vocabulary)
       : config_(config), vocabulary_(vocabulary), slots_(static_cast<size_t>(config.slots) + 1) {
-    expect(ts_scheduler_create(&config, &core_) == TS_OK,
+    EXPECT(ts_scheduler_create(&config, &core_) == TS_OK,
            std::string("create: ") + ts_last_error());
-    expect(ts_scheduler_record(core_) == TS_OK, "record failed");
+    EXPECT(ts_scheduler_record(core_) == TS_OK, "record failed");
     ts_scheduler_plan_limits(core_, &plan_);
     openings_.resize(static_cast<size_t>(plan_.openings_max));
     rows_.resize(static_cast<size_t>(plan_.rows_max) * 4);
@@ -129,16 +131,16 @@ class Device {
 
   void audit() {
     const int32_t status = ts_scheduler_check(core_);
-    expect(status == TS_OK, ts_last_error());
+    EXPECT(status == TS_OK, ts_last_error());
     ts_scheduler_stats_t stats;
     ts_scheduler_stats(core_, &stats);
     for (int32_t g = 0; g < config_.groups; ++g) {
       const int32_t sum = stats.pages_free[g] + stats.pages_owned[g] + stats.pages_cached_idle[g] +
                           stats.pages_cached_leased[g] + stats.pages_zombie[g];
-      expect(sum == stats.pages_total[g], "page classes do not sum to the total");
-      expect(!flights_.empty() || stats.pages_zombie[g] == 0, "a zombie without a step in flight");
+      EXPECT(sum == stats.pages_total[g], "page classes do not sum to the total");
+      EXPECT(!flights_.empty() || stats.pages_zombie[g] == 0, "a zombie without a step in flight");
     }
-    expect(stats.steps_in_flight == static_cast<int32_t>(flights_.size()),
+    EXPECT(stats.steps_in_flight == static_cast<int32_t>(flights_.size()),
            "steps in flight differ");
   }
 
@@ -159,12 +161,12 @@ class Device {
     submission.end_ids_len = static_cast<int32_t>(entry.end_ids.size());
     const int32_t status = ts_scheduler_submit(core_, now_us, &submission);
     if (tombstones_.erase(id) > 0) {
-      expect(status == 0, "a tombstone did not swallow its submit");
+      EXPECT(status == 0, "a tombstone did not swallow its submit");
       return;
     }
     const auto found = book_.find(id);
     if (found != book_.end() && (found->second.live || named(id))) {
-      expect(status == TS_ERR_DUPLICATE, "a duplicate id gave " + text(status));
+      EXPECT(status == TS_ERR_DUPLICATE, "a duplicate id gave " + text(status));
       return;
     }
     const int32_t all = entry.prompt + entry.max_tokens;
@@ -173,10 +175,10 @@ class Device {
       for (int32_t g = 0; g < config_.groups; ++g) {
         fits &= pages_for(all) <= config_.pages_total[g] - 1;
       }
-      expect(!fits, "refused though it fits");
+      EXPECT(!fits, "refused though it fits");
       return;
     }
-    expect(status == 1, "submit gave " + text(status) + ": " + ts_last_error());
+    EXPECT(status == 1, "submit gave " + text(status) + ": " + ts_last_error());
     entry.tokens.insert(entry.tokens.end(), resume.begin(), resume.end());
     entry.arrival = ++arrivals_;
     book_[id] = std::move(entry);
@@ -185,14 +187,14 @@ class Device {
   void cancel(uint64_t id) {
     const bool live = is_live(id);
     const bool known = book_.contains(id) && (live || named(id));
-    expect(ts_scheduler_cancel(core_, now_us, id) == (live ? 1 : 0),
+    EXPECT(ts_scheduler_cancel(core_, now_us, id) == (live ? 1 : 0),
            "cancel gave the wrong answer");
     if (live) book_[id].live = false;
     if (!known) tombstones_.insert(id);
   }
 
   void dropped(uint64_t id) {
-    expect(ts_scheduler_dropped(core_, now_us, id) == TS_OK, "dropped failed");
+    EXPECT(ts_scheduler_dropped(core_, now_us, id) == TS_OK, "dropped failed");
     tombstones_.erase(id);
   }
 
@@ -200,11 +202,11 @@ class Device {
     const bool known = book_.contains(id) && (is_live(id) || named(id));
     const int32_t status = ts_scheduler_verdict(core_, now_us, id, kept);
     if (known && is_live(id) && kept > book_[id].outputs()) {
-      expect(status == TS_ERR_ARGUMENT, "a verdict beyond the output gave " + text(status));
+      EXPECT(status == TS_ERR_ARGUMENT, "a verdict beyond the output gave " + text(status));
       return;
     }
     if (known && !is_live(id) && status == TS_ERR_ARGUMENT) return;
-    expect(status == (is_live(id) ? 1 : 0), "verdict gave the wrong answer");
+    EXPECT(status == (is_live(id) ? 1 : 0), "verdict gave the wrong answer");
     if (is_live(id)) book_[id].live = false;
   }
 
@@ -213,11 +215,11 @@ class Device {
   bool plan(bool fails) {
     const uint64_t oldest = oldest_running();
     const int32_t status = ts_scheduler_plan(core_, now_us, &plan_);
-    expect(status == 0 || status == 1, "plan gave " + text(status) + ": " + ts_last_error());
+    EXPECT(status == 0 || status == 1, "plan gave " + text(status) + ": " + ts_last_error());
     if (oldest != 0)
-      expect(ts_scheduler_state(core_, oldest) != 4, "the oldest running request was retracted");
+      EXPECT(ts_scheduler_state(core_, oldest) != 4, "the oldest running request was retracted");
     if (status == 0) return false;
-    expect(static_cast<int32_t>(flights_.size()) <= config_.overlap, "too many steps in flight");
+    EXPECT(static_cast<int32_t>(flights_.size()) <= config_.overlap, "too many steps in flight");
     Flight flight{plan_.step, fails, {}, {}, {}};
     open_slots();
     list_pages();
@@ -227,11 +229,11 @@ class Device {
     std::map<std::pair<int32_t, int32_t>, uint64_t> written;
     for (int32_t i = 0; i < plan_.rows_len; ++i) {
       const int32_t *row = rows_.data() + static_cast<ptrdiff_t>(i) * 4;
-      expect(row[0] >= 1 && row[0] <= config_.slots && row[1] >= 1, "a row is out of range");
+      EXPECT(row[0] >= 1 && row[0] <= config_.slots && row[1] >= 1, "a row is out of range");
       Slot &slot = slots_[static_cast<size_t>(row[0])];
-      expect(slot.request != 0 && is_live(slot.request),
+      EXPECT(slot.request != 0 && is_live(slot.request),
              "a row names request " + text(static_cast<int64_t>(slot.request)) + ", which is over");
-      expect(seen.insert(slot.request).second, "two rows of one request");
+      EXPECT(seen.insert(slot.request).second, "two rows of one request");
       const bool decode = (row[3] & 2) != 0;
       const bool sample = (row[3] & 1) != 0;
       decodes |= decode;
@@ -246,9 +248,9 @@ class Device {
       compute(slot, row[1], decode, sample, fails, flight);
       sampled += sample;
     }
-    expect(ids_used == plan_.ids_len && sampled == plan_.sample_rows,
+    EXPECT(ids_used == plan_.ids_len && sampled == plan_.sample_rows,
            "the plan's counts are wrong");
-    expect(prefilled <= (decodes ? config_.step_tokens_mixed : config_.step_tokens),
+    EXPECT(prefilled <= (decodes ? config_.step_tokens_mixed : config_.step_tokens),
            "over the step's budget");
     flights_.push_back(std::move(flight));
     return true;
@@ -273,11 +275,11 @@ class Device {
     const int32_t live =
         ts_scheduler_result(core_, now_us, flight.step, 1000, counts.data(), size(counts),
                             ids.data(), size(ids), outcomes_.data(), size(outcomes_));
-    expect(live == size(expected), "result gave " + text(live) + " outcomes, expected " +
+    EXPECT(live == size(expected), "result gave " + text(live) + " outcomes, expected " +
                                        text(size(expected)) + ": " + ts_last_error());
     for (size_t i = 0; i < expected.size(); ++i) {
       const ts_outcome &a = outcomes_[i], &b = expected[i];
-      expect(a.request == b.request && a.first == b.first && a.offset == b.offset &&
+      EXPECT(a.request == b.request && a.first == b.first && a.offset == b.offset &&
                  a.count == b.count && a.finish == b.finish,
              "an outcome of request " + text(static_cast<int64_t>(b.request)) + " is wrong");
       Entry &entry = book_[b.request];
@@ -286,10 +288,10 @@ class Device {
   }
 
   void executor_lost() {
-    expect(ts_scheduler_executor_lost(core_, now_us) == TS_OK, "executor_lost failed");
+    EXPECT(ts_scheduler_executor_lost(core_, now_us) == TS_OK, "executor_lost failed");
     for (const Flight &flight : flights_) {
       std::vector<int32_t> none;
-      expect(ts_scheduler_result(core_, now_us, flight.step, 0, none.data(), 0, none.data(), 0,
+      EXPECT(ts_scheduler_result(core_, now_us, flight.step, 0, none.data(), 0, none.data(), 0,
                                  nullptr, 0) == TS_ERR_UNKNOWN,
              "a void step's result was taken");
     }
@@ -300,13 +302,13 @@ class Device {
     ts_scheduler_stats_t stats;
     ts_scheduler_stats(core_, &stats);
     for (int32_t g = 0; g < config_.groups; ++g)
-      expect(stats.pages_free[g] == stats.pages_total[g], "pages survived the executor");
-    expect(stats.slots_free == config_.slots, "slots survived the executor");
+      EXPECT(stats.pages_free[g] == stats.pages_total[g], "pages survived the executor");
+    EXPECT(stats.slots_free == config_.slots, "slots survived the executor");
   }
 
   // As after a change of weights: nothing computed before may be found afterwards.
   void flush() {
-    expect(ts_scheduler_flush(core_, now_us) >= 0, "flush failed");
+    EXPECT(ts_scheduler_flush(core_, now_us) >= 0, "flush failed");
     ++weights_;
   }
 
@@ -314,13 +316,13 @@ class Device {
   void drain() {
     for (int64_t steps = 0;; ++steps) {
       now_us += 1000;
-      expect(steps < 200'000, "no end: livelock");
+      EXPECT(steps < 200'000, "no end: livelock");
       if (plan(false)) continue;
       if (!flights_.empty()) {
         result();
         continue;
       }
-      expect(live() == 0,
+      EXPECT(live() == 0,
              "nothing to do, yet " + text(live()) + " requests are open: " + situation());
       break;
     }
@@ -328,10 +330,10 @@ class Device {
     ts_scheduler_stats_t stats;
     ts_scheduler_stats(core_, &stats);
     for (int32_t g = 0; g < config_.groups; ++g) {
-      expect(stats.pages_free[g] + stats.pages_cached_idle[g] == stats.pages_total[g],
+      EXPECT(stats.pages_free[g] + stats.pages_cached_idle[g] == stats.pages_total[g],
              "pages are left over");
     }
-    expect(stats.slots_free == config_.slots, "slots are left over");
+    EXPECT(stats.slots_free == config_.slots, "slots are left over");
   }
 
   // Feeds the log of everything so far to another scheduler; each answer must be the same.
@@ -339,13 +341,13 @@ class Device {
     std::vector<uint8_t> log, part(1 << 16);
     while (const int64_t size =
                ts_scheduler_log(core_, part.data(), static_cast<int64_t>(part.size()))) {
-      expect(size > 0, "no log");
+      EXPECT(size > 0, "no log");
       log.insert(log.end(), part.begin(), part.begin() + size);
     }
     ts_scheduler *again = nullptr;
     const int32_t status =
         ts_scheduler_replay(log.data(), static_cast<int64_t>(log.size()), &again);
-    expect(status == TS_OK, ts_last_error());
+    EXPECT(status == TS_OK, ts_last_error());
     ts_scheduler_destroy(again);
   }
 
@@ -385,11 +387,11 @@ class Device {
   void open_slots() {
     for (int32_t i = 0; i < plan_.openings_len; ++i) {
       const ts_opening &opening = openings_[static_cast<size_t>(i)];
-      expect(opening.slot >= 1 && opening.slot <= config_.slots,
+      EXPECT(opening.slot >= 1 && opening.slot <= config_.slots,
              "an opening names slot " + text(opening.slot));
-      expect(is_live(opening.request), "an opening for a request that is over");
+      EXPECT(is_live(opening.request), "an opening for a request that is over");
       for (const Flight &flight : flights_)
-        expect(!flight.slots.contains(opening.slot), "a slot was given away while a step names it");
+        EXPECT(!flight.slots.contains(opening.slot), "a slot was given away while a step names it");
       Slot &slot = slots_[static_cast<size_t>(opening.slot)];
       const bool holds = slot.request != 0 && is_live(slot.request) &&
                          ts_scheduler_state(core_, slot.request) >= 1 &&
@@ -398,7 +400,7 @@ class Device {
       const bool moves =
           std::any_of(openings_.begin(), openings_.begin() + plan_.openings_len,
                       [&](const ts_opening &other) { return other.request == slot.request; });
-      expect(!holds || moves, "a slot was given away under its request");
+      EXPECT(!holds || moves, "a slot was given away under its request");
       for (Slot &other : slots_) {
         if (other.request == opening.request) other = {};
       }
@@ -446,10 +448,10 @@ class Device {
     for (int32_t i = 0; i < plan_.pages_len; ++i) {
       const int32_t *entry = pages_.data() + static_cast<ptrdiff_t>(i) * 4;
       const int32_t slot = entry[0], group = entry[1], index = entry[2], page = entry[3];
-      expect(
+      EXPECT(
           slot >= 1 && slot <= config_.slots && group >= 0 && group < config_.groups && index >= 0,
           "a page entry is out of range");
-      expect(page >= 1 && page < config_.pages_total[group],
+      EXPECT(page >= 1 && page < config_.pages_total[group],
              "a page entry names page " + text(page));
       slots_[static_cast<size_t>(slot)].table[{group, index}] = page;
     }
@@ -457,31 +459,31 @@ class Device {
 
   void decode_row(const Slot &slot, int32_t tokens, int32_t context, bool sample) {
     Entry &entry = book_[slot.request];
-    expect(sample, "a decode row is not sampled");
-    expect(tokens <= config_.width, "a decode row is too wide");
-    expect(context == static_cast<int32_t>(entry.tokens.size()) - 1 + entry.in_flight_max,
+    EXPECT(sample, "a decode row is not sampled");
+    EXPECT(tokens <= config_.width, "a decode row is too wide");
+    EXPECT(context == static_cast<int32_t>(entry.tokens.size()) - 1 + entry.in_flight_max,
            "a decode row's context is wrong");
-    expect(entry.outputs() + entry.in_flight_max + tokens <= entry.max_tokens,
+    EXPECT(entry.outputs() + entry.in_flight_max + tokens <= entry.max_tokens,
            "a row past the limit");
-    expect(context >= slot.length, "a decode row's context is below the true one");
+    EXPECT(context >= slot.length, "a decode row's context is below the true one");
   }
 
   void prefill_row(Slot &slot, int32_t tokens, int32_t context, bool sample, const int32_t *ids) {
     Entry &entry = book_[slot.request];
     const int32_t known = static_cast<int32_t>(entry.tokens.size());
     if (slot.length < 0) {
-      expect(context % config_.page_tokens == 0, "a hit is not whole pages");
+      EXPECT(context % config_.page_tokens == 0, "a hit is not whole pages");
       slot.length = context;
       if (!entry.opened)
-        expect(ts_scheduler_cached_tokens(core_, slot.request) == context,
+        EXPECT(ts_scheduler_cached_tokens(core_, slot.request) == context,
                "cached_tokens is wrong");
       entry.opened = true;
     }
-    expect(context == slot.length, "a chunk does not begin where the last one ended");
-    expect(context + tokens <= known, "a chunk beyond what is known");
-    expect(sample == (context + tokens == known), "the sample flag is wrong");
-    expect(entry.in_flight_max == 0, "a chunk while output is in flight");
-    expect(std::equal(ids, ids + tokens, entry.tokens.begin() + context),
+    EXPECT(context == slot.length, "a chunk does not begin where the last one ended");
+    EXPECT(context + tokens <= known, "a chunk beyond what is known");
+    EXPECT(sample == (context + tokens == known), "the sample flag is wrong");
+    EXPECT(entry.in_flight_max == 0, "a chunk while output is in flight");
+    EXPECT(std::equal(ids, ids + tokens, entry.tokens.begin() + context),
            "a chunk has the wrong ids");
   }
 
@@ -493,7 +495,7 @@ class Device {
 
   Tag &cell(const Slot &slot, int32_t group, int32_t position) {
     const auto page = slot.table.find({group, position / config_.page_tokens});
-    expect(page != slot.table.end(), "request " + text(static_cast<int64_t>(slot.request)) +
+    EXPECT(page != slot.table.end(), "request " + text(static_cast<int64_t>(slot.request)) +
                                          " has no page for position " + text(position) +
                                          " of group " + text(group));
     return content_[static_cast<size_t>(group)][static_cast<size_t>(
@@ -516,12 +518,12 @@ class Device {
           window == 0 || begin <= window ? 0 : (begin - window) / config_.page_tokens;
       for (int32_t i = first; i < pages_for(end); ++i) {
         const auto found = slot.table.find({g, i});
-        expect(found != slot.table.end(), "request " + text(static_cast<int64_t>(slot.request)) +
+        EXPECT(found != slot.table.end(), "request " + text(static_cast<int64_t>(slot.request)) +
                                               " lacks page " + text(i) + " of group " + text(g));
         const std::pair<int32_t, int32_t> page{g, found->second};
         flight.pages.insert(page);
         if (i < begin / config_.page_tokens) continue;
-        expect(written.try_emplace(page, slot.request).second, "two requests write one page");
+        EXPECT(written.try_emplace(page, slot.request).second, "two requests write one page");
         for (const Slot &other : slots_) {
           if (other.request == 0 || other.request == slot.request || !is_live(other.request))
             continue;
@@ -531,7 +533,7 @@ class Device {
                                    ? 0
                                    : (other.length - window) / config_.page_tokens;
           for (const auto &[key, value] : other.table) {
-            expect(key.first != g || value != page.second || key.second < from,
+            EXPECT(key.first != g || value != page.second || key.second < from,
                    "a page that another request reads is written");
           }
         }
@@ -539,7 +541,7 @@ class Device {
           if (!other.pages.contains(page)) continue;
           const bool own = std::any_of(other.rows.begin(), other.rows.end(),
                                        [&](const Row &row) { return row.request == slot.request; });
-          expect(own, "a page that a step in flight names was given away");
+          EXPECT(own, "a page that a step in flight names was given away");
         }
       }
     }
@@ -579,7 +581,7 @@ class Device {
       for (int32_t i = 0; i < slot.length; ++i) {
         tag = extend(tag, slot.tokens[static_cast<size_t>(i)]);
         if (window != 0 && i < slot.length - window) continue;
-        expect(cell(slot, g, i) == tag, "request " + text(static_cast<int64_t>(slot.request)) +
+        EXPECT(cell(slot, g, i) == tag, "request " + text(static_cast<int64_t>(slot.request)) +
                                             " reads at position " + text(i) + " of group " +
                                             text(g) + " what is not its prefix");
       }
@@ -610,16 +612,16 @@ class Device {
       return ts_scheduler_result(core_, now_us, step, 0, counts.data(), size(counts), ids.data(),
                                  size(ids), outcomes_.data(), size(outcomes_));
     };
-    expect(give(flight.step + 1000) == TS_ERR_UNKNOWN, "an unknown step was taken");
+    EXPECT(give(flight.step + 1000) == TS_ERR_UNKNOWN, "an unknown step was taken");
     if (!flights_.empty())
-      expect(give(flights_.back().step) == TS_ERR_ILLEGAL || counts.empty(),
+      EXPECT(give(flights_.back().step) == TS_ERR_ILLEGAL || counts.empty(),
              "a step was taken out of order");
     if (counts.empty()) return;
     counts[0] += 100;
-    expect(give(flight.step) == TS_ERR_ARGUMENT, "a wrong count was taken");
+    EXPECT(give(flight.step) == TS_ERR_ARGUMENT, "a wrong count was taken");
     counts[0] -= 100;
     ids.push_back(0);
-    expect(give(flight.step) == TS_ERR_ARGUMENT, "an id too many was taken");
+    EXPECT(give(flight.step) == TS_ERR_ARGUMENT, "an id too many was taken");
   }
 
   void failed(const Flight &flight) {
@@ -632,10 +634,10 @@ class Device {
     }
     const int32_t count =
         ts_scheduler_step_failed(core_, now_us, flight.step, ended.data(), size(ended));
-    expect(count == size(expected),
+    EXPECT(count == size(expected),
            "step_failed ended " + text(count) + " requests, expected " + text(size(expected)));
     ended.resize(expected.size());
-    expect(ended == expected, "step_failed ended other requests");
+    EXPECT(ended == expected, "step_failed ended other requests");
   }
 
   const ts_scheduler_config config_;

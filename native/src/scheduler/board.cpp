@@ -23,6 +23,7 @@ Request *Board::find(RequestId id) const {
 void Board::add(std::unique_ptr<Request> request) {
   queue.enter(*request, request->session_id);
   queue.wait(*request);
+  no_room_at = 0;
   requests_.emplace(request->id, std::move(request));
 }
 

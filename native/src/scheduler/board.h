@@ -68,7 +68,8 @@ class Board {
   std::set<Request *, Earlier> retracted;
   std::deque<Step> steps;  // in flight, oldest first
   StepId next_step = 1;
-  bool closed = false;  // nothing new until something finished or resumed
+  bool closed = false;      // nothing new until something finished or resumed
+  uint64_t no_room_at = 0;  // Memory::returns() + 1 when the next new request found no room
   Counters counters;
 
  private:

@@ -194,10 +194,13 @@ Request *Planner::next_retracted() {
 }
 
 bool Planner::let_in(Request &request) {
+  const bool is_new = request.kind() == Kind::kSubmitted;
   const Admission answer = admit(board_, request, pages_listed_);
   if (answer == Admission::kAdmitted) return true;
   request.passed_over = round_;
   full_ |= answer != Admission::kShared;
+  // Until something comes back, or someone else asks, the next one would find no room again.
+  if (is_new && answer == Admission::kNoRoom) board_.no_room_at = board_.memory.returns() + 1;
   return false;
 }
 
@@ -209,6 +212,7 @@ bool Planner::able(const Request &request) const {
 
 bool Planner::may_admit() const {
   return !full_ && board_.memory.slots().free() > 0 &&
+         board_.no_room_at != board_.memory.returns() + 1 &&
          !(board_.closed && !board_.retracted.empty());
 }
 
