@@ -90,7 +90,7 @@ def actor_specs(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig
 
 def kv_bytes_per_token(checkpoint: Checkpoint) -> int:
     """Return the bytes of keys and values of one token over all layers, in float32."""
-    return 2 * checkpoint.layers * checkpoint.kv_heads * checkpoint.head_dim * FLOAT32_BYTES
+    return checkpoint.kv_elements_per_token * FLOAT32_BYTES
 
 
 def kv_cache_bytes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig) -> int:
