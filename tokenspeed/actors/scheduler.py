@@ -217,9 +217,10 @@ class SchedulerActor(Actor):
 
     def _opening(self, slot: int, number: int) -> SlotOpening:
         request = self._requests[number]
-        if not request.opened:
-            request.cached_tokens = self._living.cached_tokens(number)
         submit = request.submit
+        if not request.opened:
+            # With `resume`, output ids may have been found there too.
+            request.cached_tokens = min(self._living.cached_tokens(number), submit.stream.prompt_tokens)
         sampling = submit.sampling
         suppressed = submit.end_ids if submit.min_tokens else ()
         return SlotOpening(
