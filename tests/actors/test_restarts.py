@@ -106,9 +106,12 @@ def test_two_actors_killed_at_once() -> None:
                 world.signal(name, signal.SIGKILL)
             await world.until_ready("a", restarts=1)
             await world.until_ready("b", restarts=1)
-            assert sorted(actor for actor, _ in world.restarts()) == ["a", "b"]
+            (first, _), (second, epoch) = world.restarts()
+            assert {first, second} == {"a", "b"}
             world.send("a", Item(1))
             await world.until(lambda: world.items("b") == [1])
+            assert world.reports(first) == [Report(f"peer {second}", epoch)]
+            assert world.reports(second) == []
 
     run(main())
 

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Record
 from tests.e2e.harness import Heard, chat, greedy, hear, hear_all, ids_prompt, run, settled
 from tests.tiny import HEAD_DIM, KV_HEADS, LAYERS
-from tokenspeed.config import PAGE_TOKENS_CPU
+from tokenspeed.config import PAGE_TOKENS_CPU, EngineConfig
 from tokenspeed.engine import AsyncEngine, Engine
 from tokenspeed.errors import EngineError, StartError, UserError
 from tokenspeed.messages.engine import SchedulerStats
@@ -158,6 +158,20 @@ def test_stop_strings_cut_the_text_and_the_count(tiny_model: Path) -> None:
         assert (await settled(engine)).requests_running == 0
 
     run(work, tiny_model)
+
+
+def test_what_is_asked_before_the_start_is_told_to_come_again(tiny_model: Path) -> None:
+    async def main() -> None:
+        engine = AsyncEngine(EngineConfig(model=str(tiny_model)))
+        for ask in (engine.stats, engine.flush_cache):
+            with pytest.raises(EngineError, match="still loading") as caught:
+                await ask()
+            assert (caught.value.status, caught.value.code) == (503, "not_ready")
+        with pytest.raises(EngineError, match="still loading"):
+            engine.generate(ids_prompt(1, 4), greedy(1))
+        assert engine.health().state == "starting"
+
+    asyncio.run(main())
 
 
 def test_synchronous_engine(tiny_model: Path) -> None:

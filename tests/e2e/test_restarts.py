@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from itertools import pairwise
+import time
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,8 @@ async def _undisturbed(engine: AsyncEngine) -> tuple[list[Heard], float]:
     return replies, max(_longest_pause(reply.times) for reply in replies)
 
 
-async def _strike(engine: AsyncEngine, actor: str, blow: signal.Signals) -> tuple[list[Heard], float]:
-    """Open the streams, strike `actor` once all of them run, and read them to their end.
+async def _strike(engine: AsyncEngine, blow: signal.Signals, *actors: str) -> tuple[list[Heard], float]:
+    """Open the streams, strike `actors` at once when all of them run, and read them to their end.
 
     Returns the replies and the longest silence of any stream in seconds.
     """
@@ -42,7 +43,8 @@ async def _strike(engine: AsyncEngine, actor: str, blow: signal.Signals) -> tupl
     heads = await asyncio.gather(*(_first_outputs(stream, 3) for stream in streams))
     loop = asyncio.get_running_loop()
     struck = loop.time()
-    os.kill(engine.health().actors[actor].pid, blow)
+    for actor in actors:
+        os.kill(engine.health().actors[actor].pid, blow)
     tails = await asyncio.wait_for(asyncio.gather(*map(hear, streams)), 30.0)
     silence = max(_longest_pause([struck, *tail.times]) for tail in tails)
     replies = [
@@ -53,6 +55,12 @@ async def _strike(engine: AsyncEngine, actor: str, blow: signal.Signals) -> tupl
         for head, tail in zip(heads, tails, strict=True)
     ]
     return replies, silence
+
+
+def _kill_after(silence_s: float, pid: int) -> None:
+    """Kill a process after a time in which this loop reads nothing and the actors finish the replies."""
+    time.sleep(silence_s)
+    os.kill(pid, signal.SIGKILL)
 
 
 def _longest_pause(times: list[float]) -> float:
@@ -74,7 +82,7 @@ async def _up_again(engine: AsyncEngine, actor: str, limit_s: float) -> float:
 def test_killed(tiny_model: Path, actor: str) -> None:
     async def work(engine: AsyncEngine) -> None:
         calm, _ = await _undisturbed(engine)
-        replies, _ = await _strike(engine, actor, signal.SIGKILL)
+        replies, _ = await _strike(engine, signal.SIGKILL, actor)
         assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
         assert [reply.text for reply in replies] == [reply.text for reply in calm]
         await _up_again(engine, actor, 10.0)
@@ -87,7 +95,7 @@ def test_killed(tiny_model: Path, actor: str) -> None:
 def test_stopped(tiny_model: Path, actor: str) -> None:
     async def work(engine: AsyncEngine) -> None:
         calm, _ = await _undisturbed(engine)
-        replies, _ = await _strike(engine, actor, signal.SIGSTOP)
+        replies, _ = await _strike(engine, signal.SIGSTOP, actor)
         assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
         assert [reply.text for reply in replies] == [reply.text for reply in calm]
         await _up_again(engine, actor, 10.0)
@@ -102,6 +110,34 @@ def test_requests_sent_while_an_actor_is_down_are_served(tiny_model: Path) -> No
             streams = [engine.generate(ids_prompt(seed, 10), greedy(5)) for seed in range(4)]
             replies = await asyncio.wait_for(asyncio.gather(*map(hear, streams)), 15.0)
             assert all(len(reply.ids) == 5 for reply in replies)
+
+    run(work, tiny_model)
+
+
+def test_two_actors_killed_at_once(tiny_model: Path) -> None:
+    """In either order: one may die while the other has no process yet."""
+
+    async def work(engine: AsyncEngine) -> None:
+        calm, _ = await _undisturbed(engine)
+        for pair in permutations(("tokenizer", "scheduler", "detokenizer"), 2):
+            replies, _ = await _strike(engine, signal.SIGKILL, *pair)
+            assert [reply.ids for reply in replies] == [reply.ids for reply in calm], pair
+            assert [reply.text for reply in replies] == [reply.text for reply in calm], pair
+            await _up_again(engine, pair[0], 10.0)
+
+    run(work, tiny_model)
+
+
+def test_what_a_dead_actor_had_said_is_heard(tiny_model: Path) -> None:
+    """The scheduler has the verdicts already, so nobody would say the ends of these replies again."""
+
+    async def work(engine: AsyncEngine) -> None:
+        calm, _ = await _undisturbed(engine)
+        streams = [engine.generate(ids_prompt(seed, 40), greedy(TOKENS)) for seed in range(STREAMS)]
+        await asyncio.gather(*(stream.accepted() for stream in streams))
+        _kill_after(3.0, engine.health().actors["detokenizer"].pid)
+        replies = await asyncio.wait_for(asyncio.gather(*map(hear, streams)), 15.0)
+        assert [reply.text for reply in replies] == [reply.text for reply in calm]
 
     run(work, tiny_model)
 
@@ -133,7 +169,7 @@ def test_demo_model_survives_every_blow(demo_model: Path, proof: Record) -> None
         calm, _ = await _undisturbed(engine)
         for actor in ACTORS:
             for blow in (signal.SIGKILL, signal.SIGSTOP):
-                replies, silence_s = await _strike(engine, actor, blow)
+                replies, silence_s = await _strike(engine, blow, actor)
                 assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
                 assert [reply.text for reply in replies] == [reply.text for reply in calm]
                 up_s = await _up_again(engine, actor, 10.0)

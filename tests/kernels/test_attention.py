@@ -115,7 +115,8 @@ def test_pages_side_by_side_are_not_copied(batch: list[tuple[int, int]]) -> None
     count = rows.page_table.shape[1]
     rows = AttentionRows(rows.queries, rows.context, torch.arange(7, 7 + count)[None])
     layout = sdpa_cpu.prepare(rows, PAGE_TOKENS)
-    assert [part.pages for part in (*layout.decode, *layout.prefill)] == [slice(7, 7 + count)]
+    pages = [group.pages for group in layout.decode] + [row.pages for row in layout.prefill]
+    assert pages == [slice(7, 7 + count)]
     torch.testing.assert_close(
         fast(queries, keys, values, rows), readable(queries, keys, values, rows), rtol=0, atol=2e-6
     )

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from tokenspeed_kernels import REGISTRY, KernelError, KernelSpec, Platform, Registry, Selector, ask, override_kernels
-from tokenspeed_kernels.registry import ENVIRONMENT, Capability, parse_overrides
+from tokenspeed_kernels.selection import ENVIRONMENT, parse_overrides
+from tokenspeed_kernels.spec import Capability
 
-ENTRY = "tokenspeed_kernels.gemm.torch_linear:linear_out_in"
+ENTRY = "tokenspeed_kernels.gemm.torch_linear:linear"
 HALF = frozenset({torch.float16})
 CPU = (Capability("cpu"),)
 GPU = (Capability("cuda", (8, 0), (9, 0)),)
@@ -55,7 +56,7 @@ def test_filters() -> None:
     assert _chosen(ask("toy", "spin", torch.float16, head_dim=96)) == "wide"
     assert _chosen(ask("toy", "spin", torch.float16, ["sinks"], head_dim=64)) == "wide"
     with pytest.raises(KernelError, match="no kernel answers"):
-        Selector(TOYS, Platform("cpu")).select(ask("toy", "spin", torch.int8))
+        Selector(TOYS, Platform("cpu")).select_kernel(ask("toy", "spin", torch.int8))
 
 
 def test_explain_says_everything_about_everyone() -> None:
@@ -104,7 +105,7 @@ def test_order_of_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_override_is_checked(solution: str) -> None:
     """A solution that cannot answer is not used because somebody asked for it."""
     with pytest.raises(KernelError, match=f"override from the argument: {solution}"):
-        Selector(TOYS, Platform("cpu")).select(QUESTION, solution)
+        Selector(TOYS, Platform("cpu")).select_kernel(QUESTION, solution)
 
 
 def test_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +120,8 @@ def test_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(KernelSpec, "load", counted)
     for _ in range(3):
-        selector.select(QUESTION)
-        selector.select(QUESTION, "plain")
+        selector.select_kernel(QUESTION)
+        selector.select_kernel(QUESTION, "plain")
     assert loads == ["quick", "plain"]
 
 

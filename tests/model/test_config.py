@@ -10,7 +10,8 @@ import pytest
 
 from tests.tiny import demo_path
 from tokenspeed.errors import StartError
-from tokenspeed.model.config import ModelShape, RopeShape, read_shape
+from tokenspeed.formats.gguf import GgufFile, read_gguf
+from tokenspeed.model.config import ModelShape, RopeShape, read_shape, shape_of_gguf
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
@@ -87,6 +88,7 @@ def test_rope_spellings_mean_the_same(settings: dict[str, Any], tmp_path: Path) 
         ({"hidden_act": "gelu"}, "hidden_act is gelu; silu"),
         ({"attention_bias": True}, "attention_bias is True"),
         ({"mlp_bias": True}, "mlp_bias is True"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope type is yarn"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope setting factor is None"),
         ({"rope_scaling": {"rope_type": "linear", "factor": "4"}}, "rope setting factor is '4'"),
@@ -102,6 +104,25 @@ def test_refused_configurations(changes: dict[str, Any], words: str, tmp_path: P
     """What cannot be computed is refused by name."""
     with pytest.raises(StartError) as caught:
         read_shape(_folder(tmp_path, **changes))
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"general.architecture": "qwen2"}, "architecture qwen2"),
+        ({"llama.expert_count": 8}, "llama.expert_count is 8"),
+        ({"llama.attention.sliding_window": 4096}, "llama.attention.sliding_window is 4096"),
+        ({"llama.rope.dimension_count": 32}, "rope turns 32 of 64 dimensions"),
+        ({"llama.rope.scaling.type": "yarn"}, "scales rope by yarn"),
+    ],
+)
+def test_refused_gguf_files(changes: dict[str, Any], words: str) -> None:
+    """The same goes for GGUF metadata."""
+    file = read_gguf(demo_path())
+    changed = GgufFile(file.path, {**file.metadata, **changes}, file.tensors)
+    with pytest.raises(StartError) as caught:
+        shape_of_gguf(changed)
     assert words in caught.value.message
 
 

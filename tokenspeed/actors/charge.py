@@ -43,6 +43,7 @@ class Charge:
         self.restarts = 0
         self.error = ""
         self.frozen_us = 0
+        self.missed: list[tuple[str, int]] = []  # peers that restarted while it had no process, and epochs
         self.life: Life | None = None
 
     @property
@@ -70,8 +71,10 @@ class Charge:
             log_level=log_level,
             line=self.index,
             grants=grants,
+            restarted=self.missed,
         )
         self.life.launch(launch, [page_fd, *descriptors])
+        self.missed = []
 
     def overdue(self, now: int, awake_since_us: int, stall_limit_us: int) -> str | None:
         """Return what is wrong if the running life has given no sign for too long."""

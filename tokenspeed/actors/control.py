@@ -36,7 +36,10 @@ class EdgeGrant(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Launch(msgspec.Struct, tag=True, array_like=True, frozen=True):
-    """First message of a life: who the process is. The status page's descriptor comes first."""
+    """First message of a life: who the process is. The status page's descriptor comes first.
+
+    `restarted` names the peers, with their epochs, that began new lives since its own edges were laid.
+    """
 
     actor: str
     factory: str
@@ -45,6 +48,7 @@ class Launch(msgspec.Struct, tag=True, array_like=True, frozen=True):
     log_level: int
     line: int
     grants: list[EdgeGrant]
+    restarted: list[tuple[str, int]] = []
 
 
 class Swap(msgspec.Struct, tag=True, array_like=True, frozen=True):

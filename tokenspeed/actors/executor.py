@@ -2,6 +2,7 @@
 
 Owns the model side of one rank and the thread that computes steps, one at a time in the order in
 which they came; the actor's loop never waits for one. It does not know requests beyond their slots.
+Several ranks read the same plans and come to the same ids: the first rank speaks for all.
 
 Invariant: each plan of the living scheduler is answered once, in order, by a result or a failure.
 """
@@ -72,7 +73,7 @@ class ExecutorActor(Actor):
     def _report(self) -> None:
         executor = self._executor
         ready = ExecutorReady(executor.page_tokens, executor.pages_total, executor.slots, executor.vocab_tokens)
-        self._outbox.send("scheduler", ready)
+        self._tell_scheduler(ready)
 
     def _run(self, plan: StepPlan, life: int, loop: asyncio.AbstractEventLoop) -> None:
         # In the step thread. A plan of a dead scheduler is skipped: its slots will be opened anew.
@@ -103,4 +104,8 @@ class ExecutorActor(Actor):
         if isinstance(answer, StepResult):
             self._step_s_max = max(self._step_s_max, answer.step_us / 1e6)
         if life == self._scheduler_life:
-            self._outbox.send("scheduler", answer)
+            self._tell_scheduler(answer)
+
+    def _tell_scheduler(self, message: Message) -> None:
+        if self._config.rank == 0:
+            self._outbox.send("scheduler", message)

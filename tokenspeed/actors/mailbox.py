@@ -153,6 +153,17 @@ class Mailbox:
         self._paused = False
         self.wake()
 
+    def drain(self, sender: str) -> None:
+        """Handle all that `sender`, whose process is gone, had still said; even during a pause."""
+        asleep = False
+        while self._on_message is not None and not asleep and (inbox := self._inboxes.get(sender)) is not None:
+            try:
+                taken, asleep = inbox.take(self._on_message)
+            except RecordError as error:
+                self._fail(error)
+            else:
+                self._records_in += taken
+
     def wake(self) -> None:
         """Take a turn soon."""
         if not self._turn_due:
@@ -203,9 +214,7 @@ class Mailbox:
         try:
             taken, awake = self._take_all(self._on_message)
         except RecordError as error:
-            if error.unreadable:
-                self._disconnect(error.sender)
-            self._on_failure(error)
+            self._fail(error)
             self.wake()
             return
         if taken:
@@ -214,6 +223,11 @@ class Mailbox:
             self.publish()
         if awake:
             self.wake()
+
+    def _fail(self, error: RecordError) -> None:
+        if error.unreadable:
+            self._disconnect(error.sender)
+        self._on_failure(error)
 
     def _take_all(self, on_message: OnMessage) -> tuple[int, bool]:
         total = 0

@@ -1,8 +1,9 @@
 """Fresh edges for an actor that begins a new life, in an order that loses nothing said for it.
 
-Owns the epoch. One actor at a time: a second one waits until the first has its edges. What a
-survivor says in the new epoch is read by the home only after `on_restart`, since the home reads
-nothing in between.
+Owns the epoch. One actor at a time: a second one waits until the first has its edges. The home reads
+first what the old life had still said to it: others may have acted on it and will not say it again.
+What a survivor says in the new epoch is read by the home only after `on_restart`, since the home
+reads nothing in between.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Revival:
             self._epoch += 1
             touched = self._edges.renew(restarted, self._epoch)
             self._mailbox.pause()
+            self._mailbox.drain(restarted)
             try:
                 await self._swap_survivors(touched, restarted)
                 self._mailbox.install(self._edges.ends(self._home, touched))
@@ -49,12 +51,22 @@ class Revival:
                 self._mailbox.resume()
 
     async def _swap_survivors(self, touched: Sequence[EdgeSpec], restarted: str) -> None:
-        """Hand out fresh ends. An actor that is starting takes them before it reads: no need to wait for it."""
+        """Hand out fresh ends.
+
+        An actor that is starting takes them before it reads: no need to wait for it. One that has no
+        process now gets them at its launch, and is told then.
+        """
         waits = []
         for charge in self._charges:
             life = charge.running_life
             ends = self._edges.ends(charge.name, touched)
-            if life is None or not ends:
+            if charge.name == restarted:
+                charge.missed.clear()  # these ends are fresh for it too
+                continue
+            if not ends:
+                continue
+            if life is None:
+                charge.missed.append((restarted, self._epoch))
                 continue
             self._serial += 1
             grants, descriptors = split_ends(ends)

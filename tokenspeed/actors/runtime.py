@@ -88,6 +88,7 @@ class Actor:
     def peer_restarted(self, peer: str, epoch: int) -> None:
         """Note that `peer` begins a new life: the edges shared with it are fresh and empty.
 
+        A new life hears before its first record of the peers that restarted while it had no process.
         On a broadcast edge the other readers are peers too. What was sent to the old life, or was
         waiting to be sent, is gone. What is sent from here on reaches the new life.
         """
@@ -128,7 +129,7 @@ class Runtime:
         self._launch = launch
         self._line = line
         self._open = False
-        self._restarted: list[tuple[str, int]] = []
+        self._restarted = launch.restarted
         self._loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
 

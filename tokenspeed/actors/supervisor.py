@@ -5,10 +5,11 @@ what they say. The engine (`home`) is an actor too, one without a process of its
 lives here, in the parent's loop.
 
 A new life, in this order, so that nothing said for it can be lost on the way to it:
-    the old process is gone
+    the old process is gone; the home reads what it had still said
     1. every ring that it touched is replaced, in a new epoch
-    2. each other actor takes its fresh ends and is told (`peer_restarted`); what was on the old is gone
-    3. the home takes its own and is told (`on_restart`); it read nothing since step 1
+    2. each other actor takes its fresh ends and is told (`peer_restarted`), one without a process when
+       it gets one; what was on the old is gone
+    3. the home takes its own and is told (`on_restart`); it read nothing else since step 1
     4. a fresh process gets the same rings, starts, and reads what waits there
 
 Invariant: a record is read by the life that it was sent to, or by none.

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from tokenspeed_kernels import KernelError, Selector, selector
 from tokenspeed_kernels.attention import AttentionRows
-from tokenspeed_kernels.registry import parse_overrides
 from tokenspeed_kernels.sampling import DrawKernel, draw
+from tokenspeed_kernels.selection import parse_overrides
 
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import StartError

@@ -72,10 +72,15 @@ def shape_of_gguf(file: GgufFile) -> ModelShape:
     architecture = file.need("general.architecture", str)
     if architecture != "llama":
         raise StartError(f"{file.path} has the architecture {architecture}; supported here: llama.")
-    if file.get("llama.expert_count", int):
-        raise StartError(f"{file.path} is a mixture of experts; dense Llama models are supported here.")
+    for key in ("llama.expert_count", "llama.attention.sliding_window"):
+        if file.get(key, int):
+            raise StartError(f"{file.path}: {key} is {file.get(key, int)}; models without are supported here.")
     heads, hidden = file.need("llama.attention.head_count", int), file.need("llama.embedding_length", int)
     _positive(file.path, heads=heads)
+    head_dim = file.get("llama.attention.key_length", int) or hidden // heads
+    turned = file.get("llama.rope.dimension_count", int) or head_dim
+    if turned != head_dim:
+        raise StartError(f"{file.path}: rope turns {turned} of {head_dim} dimensions; all are supported here.")
     embedding = file.tensors.get("token_embd.weight")
     return ModelShape(
         architecture="llama",
@@ -83,7 +88,7 @@ def shape_of_gguf(file: GgufFile) -> ModelShape:
         layers=file.need("llama.block_count", int),
         heads=heads,
         kv_heads=file.get("llama.attention.head_count_kv", int) or heads,
-        head_dim=file.get("llama.attention.key_length", int) or hidden // heads,
+        head_dim=head_dim,
         intermediate=file.need("llama.feed_forward_length", int),
         vocab=embedding.shape[0] if embedding is not None else file.need("llama.vocab_size", int),
         norm_eps=file.need("llama.attention.layer_norm_rms_epsilon", float),
@@ -130,6 +135,7 @@ class _HfLlama(msgspec.Struct):
     attention_bias: bool = False
     mlp_bias: bool = False
     hidden_act: str = "silu"
+    partial_rotary_factor: float = 1.0
     rope_theta: float | None = None
     rope_scaling: dict[str, object] | None = None
     rope_parameters: dict[str, object] | None = None
@@ -148,6 +154,7 @@ def _shape_of_folder(folder: Path) -> ModelShape:
         ("hidden_act", config.hidden_act, "silu"),
         ("attention_bias", config.attention_bias, False),
         ("mlp_bias", config.mlp_bias, False),
+        ("partial_rotary_factor", config.partial_rotary_factor, 1.0),
     ):
         if seen != allowed:
             raise StartError(f"{path}: {name} is {seen}; {allowed} is supported here.")

@@ -61,11 +61,11 @@ class Linear(Leaf):
         self.takes = takes
         self.gives = PARTIAL if takes is SHARDED else gives
         cut = 1 if takes is SHARDED else 0 if gives is SHARDED else None
-        self.weight = Parameter(outputs, inputs, cut=cut, swapped=True)
+        self.weight = Parameter(outputs, inputs, cut=cut)
 
     def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
         """Choose the product."""
-        self._multiply = gemm.linear(kernels, dtype, "in_out")
+        self._multiply = gemm.linear(kernels, dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return [tokens, outputs] for x [tokens, inputs]."""
@@ -107,8 +107,8 @@ class Head(Leaf):
         self.weight = tied.weight if tied is not None else Parameter(vocab, hidden, cut=0)
 
     def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
-        """Choose the product; a weight that may be an embedding lies by rows."""
-        self._multiply = gemm.linear(kernels, dtype, "out_in")
+        """Choose the product."""
+        self._multiply = gemm.linear(kernels, dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return [rows, vocab] for x [rows, hidden]."""

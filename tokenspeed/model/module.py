@@ -32,7 +32,8 @@ class Parameter:
 
     `pieces` are the checkpoint's tensors that lie one after the other along axis 0, by name and
     size; one nameless piece is the usual case. `cut` is the axis that ranks share out, piece by
-    piece. With `swapped`, a matrix lies as [in, out] in memory.
+    piece. A matrix is declared [out, in], as checkpoints have it, and lies [in, out], as the
+    products want it.
     """
 
     def __init__(
@@ -40,33 +41,30 @@ class Parameter:
         pieces: dict[str, int] | int,
         *rest: int,
         cut: int | None = None,
-        swapped: bool = False,
     ) -> None:
         """Declare axis 0 by `pieces` and the other axes by `rest`."""
         self.pieces = {"": pieces} if isinstance(pieces, int) else pieces
         self.rest = rest
         self.cut = cut
-        self.swapped = swapped
         self._data: torch.Tensor | None = None
 
     @property
     def data(self) -> torch.Tensor:
-        """The share of this rank."""
+        """The share of this rank, a matrix as [in, out]."""
         assert self._data is not None, "the parameter is used before it was loaded"
         return self._data
 
     def shape(self, ranks: int) -> tuple[int, ...]:
-        """Return the shape of one rank's share, not swapped."""
+        """Return the shape of one rank's share, as declared."""
         sizes = [sum(self.pieces.values()), *self.rest]
         if self.cut is not None:
             sizes[self.cut] //= ranks
         return tuple(sizes)
 
     def allocate(self, ranks: int, dtype: torch.dtype) -> torch.Tensor:
-        """Reserve this rank's share and return it as it is shaped in the checkpoint."""
-        shape = self.shape(ranks)
-        self._data = torch.empty(shape[::-1] if self.swapped else shape, dtype=dtype)
-        return self._data.t() if self.swapped else self._data
+        """Reserve this rank's share and return it in the declared shape."""
+        self._data = torch.empty(self.shape(ranks)[::-1], dtype=dtype)
+        return self._data.t()
 
 
 class Module:

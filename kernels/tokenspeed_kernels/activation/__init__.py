@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 
 from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
-from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import KernelSpec, ask
 
 
 class GatedKernel(Protocol):
@@ -24,7 +25,7 @@ class GatedKernel(Protocol):
 
 def silu_mul(kernels: Selector, dtype: torch.dtype) -> GatedKernel:
     """Return the kernel of `activation.silu_mul`."""
-    return kernels.select(ask("activation", "silu_mul", dtype))
+    return kernels.select_kernel(ask("activation", "silu_mul", dtype))
 
 
 SPECS = (

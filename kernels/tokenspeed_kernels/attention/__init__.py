@@ -14,7 +14,8 @@ from typing import Protocol, TypeVar, cast
 import torch
 
 from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
-from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import KernelSpec, ask
 
 Prepared = TypeVar("Prepared")
 
@@ -58,7 +59,7 @@ class PagedAttentionKernel(Protocol):
 
 def paged_attention(kernels: Selector, dtype: torch.dtype, head_dim: int) -> PagedAttentionKernel:
     """Return the kernel of `attention.paged`."""
-    return kernels.select(ask("attention", "paged", dtype, head_dim=head_dim))
+    return kernels.select_kernel(ask("attention", "paged", dtype, head_dim=head_dim))
 
 
 SPECS = (

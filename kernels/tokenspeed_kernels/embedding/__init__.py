@@ -1,6 +1,7 @@
-"""Rows of a table by token id.
+"""Vectors of tokens by id.
 
-`embedding.lookup` works on a slice of the vocabulary: ids outside of [first, first + rows) give
+The table lies as `gemm.linear` wants its weights, [hidden, vocab], since a tied table is both.
+`embedding.lookup` works on a slice of the vocabulary: ids outside of [first, first + columns) give
 zeros, so that the sum over all slices is the whole lookup.
 """
 
@@ -11,20 +12,21 @@ from typing import Protocol
 import torch
 
 from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
-from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import KernelSpec, ask
 
 
 class LookupKernel(Protocol):
     """Looks ids up in a slice of the table."""
 
     def __call__(self, ids: torch.Tensor, table: torch.Tensor, first: int) -> torch.Tensor:
-        """Return [tokens, hidden]; `ids` is int64 [tokens], `table` [rows, hidden] starts at id `first`."""
+        """Return [tokens, hidden]; `ids` is int64 [tokens], `table` [hidden, columns] starts at id `first`."""
         ...
 
 
 def lookup(kernels: Selector, dtype: torch.dtype, sliced: bool) -> LookupKernel:
     """Return the kernel for a whole table or for a slice of one."""
-    return kernels.select(ask("embedding", "lookup", dtype, table="slice" if sliced else "whole"))
+    return kernels.select_kernel(ask("embedding", "lookup", dtype, table="slice" if sliced else "whole"))
 
 
 SPECS = (

@@ -6,13 +6,13 @@ import torch
 
 
 def lookup(ids: torch.Tensor, table: torch.Tensor, first: int) -> torch.Tensor:
-    """Return the rows `ids` of a whole `table`; `first` is 0."""
-    return table.index_select(0, ids)
+    """Return the columns `ids` of a whole `table` as rows; `first` is 0."""
+    return table.index_select(1, ids).t().contiguous()
 
 
 def lookup_slice(ids: torch.Tensor, table: torch.Tensor, first: int) -> torch.Tensor:
-    """Return the rows of `ids` that lie in this slice, zeros for the others."""
+    """Return the columns of `ids` that lie in this slice, zeros for the others, as rows."""
     local = ids - first
-    foreign = (local < 0) | (local >= table.shape[0])
-    rows = table.index_select(0, local.masked_fill(foreign, 0))
+    foreign = (local < 0) | (local >= table.shape[1])
+    rows = lookup(local.masked_fill(foreign, 0), table, 0)
     return rows.masked_fill_(foreign.unsqueeze(1), 0.0)

@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 
 from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
-from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import KernelSpec, ask
 
 
 class RmsNormKernel(Protocol):
@@ -34,12 +35,12 @@ class AddRmsNormKernel(Protocol):
 
 def rms_norm(kernels: Selector, dtype: torch.dtype) -> RmsNormKernel:
     """Return the kernel of `norm.rms`."""
-    return kernels.select(ask("norm", "rms", dtype))
+    return kernels.select_kernel(ask("norm", "rms", dtype))
 
 
 def add_rms_norm(kernels: Selector, dtype: torch.dtype) -> AddRmsNormKernel:
     """Return the kernel of `norm.add_rms`."""
-    return kernels.select(ask("norm", "add_rms", dtype))
+    return kernels.select_kernel(ask("norm", "add_rms", dtype))
 
 
 SPECS = (

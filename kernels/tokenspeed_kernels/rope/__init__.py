@@ -12,7 +12,8 @@ from typing import Protocol
 import torch
 
 from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
-from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import KernelSpec, ask
 
 
 class RopeStoreKernel(Protocol):
@@ -37,7 +38,7 @@ class RopeStoreKernel(Protocol):
 
 def rope_store(kernels: Selector, dtype: torch.dtype, head_dim: int) -> RopeStoreKernel:
     """Return the kernel of `rope.store`."""
-    return kernels.select(ask("rope", "store", dtype, head_dim=head_dim))
+    return kernels.select_kernel(ask("rope", "store", dtype, head_dim=head_dim))
 
 
 def rotation(positions: torch.Tensor, inverse_frequency: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

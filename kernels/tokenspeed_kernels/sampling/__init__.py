@@ -19,7 +19,8 @@ from typing import Protocol
 import torch
 
 from tokenspeed_kernels.platforms import CPU
-from tokenspeed_kernels.registry import KernelSpec, Selector, ask
+from tokenspeed_kernels.selection import Selector
+from tokenspeed_kernels.spec import KernelSpec, ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class DrawKernel(Protocol):
 
 def draw(kernels: Selector) -> DrawKernel:
     """Return the kernel of `sampling.draw`."""
-    return kernels.select(ask("sampling", "draw", torch.float32))
+    return kernels.select_kernel(ask("sampling", "draw", torch.float32))
 
 
 SPECS = (

@@ -16,19 +16,26 @@
 
 namespace ts {
 
-struct Submitted {};  // waits for admission
+// Waits for admission.
+struct Submitted {};
+// Some of its known tokens are still to be planned.
 struct Prefilling {
   Residency residency;
-};  // some of its known tokens are still to be planned
+};
+// Its last chunk is planned, no decode row yet.
 struct PrefillDone {
   Residency residency;
-};  // its last chunk is planned, no decode row yet
+};
+// Has had a decode row.
 struct Decoding {
   Residency residency;
-};  // has had a decode row
-struct Retracted {};  // gave its pages up, will be computed again
-struct Aborting {};   // ended from outside; steps in flight name it
-struct Finished {};   // ended; steps in flight may name it
+};
+// Gave its pages up, will be computed again.
+struct Retracted {};
+// Ended from outside; steps in flight name it.
+struct Aborting {};
+// Ended; steps in flight may name it.
+struct Finished {};
 
 using State =
     std::variant<Submitted, Prefilling, PrefillDone, Decoding, Retracted, Aborting, Finished>;

@@ -27,11 +27,9 @@ def _close(seen: torch.Tensor, wanted: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("tokens", [1, 5])
 def test_linear(tokens: int) -> None:
-    """Both ways for a weight to lie give the product."""
-    x, weight = _random(tokens, 12), _random(7, 12, seed=1)
-    wanted = x.double() @ weight.double().t()
-    _close(linear(KERNELS, F32, "out_in")(x, weight), wanted)
-    _close(linear(KERNELS, F32, "in_out")(x, weight.t().contiguous()), wanted)
+    """The product."""
+    x, weight = _random(tokens, 12), _random(12, 7, seed=1)
+    _close(linear(KERNELS, F32)(x, weight), x.double() @ weight.double())
 
 
 def test_rms_norm() -> None:
@@ -58,11 +56,11 @@ def test_silu_mul() -> None:
 
 def test_lookup_of_slices_sums_to_the_whole() -> None:
     """Each id is in one slice and zero in the others."""
-    table, ids = _random(10, 3), torch.tensor([9, 0, 4, 5, 4])
+    table, ids = _random(3, 10), torch.tensor([9, 0, 4, 5, 4])
     whole = lookup(KERNELS, F32, sliced=False)(ids, table, 0)
-    assert torch.equal(whole, table[ids])
+    assert torch.equal(whole, table.t()[ids])
     part = lookup(KERNELS, F32, sliced=True)
-    assert torch.equal(part(ids, table[:5], 0) + part(ids, table[5:], 5), whole)
+    assert torch.equal(part(ids, table[:, :5], 0) + part(ids, table[:, 5:], 5), whole)
 
 
 def test_rope_store() -> None:
