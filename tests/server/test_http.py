@@ -82,6 +82,17 @@ def test_a_body_beside_an_upgrade_is_refused_with_the_cause() -> None:
     knock(test)
 
 
+def test_a_connection_whose_request_never_comes_is_closed() -> None:
+    async def test(door: Door) -> None:
+        begins = [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\n"]
+        begins.append(request_bytes(json.dumps({**HI, "stream": True}).encode()) + begins[-1])
+        answers = await asyncio.gather(*map(door.send_raw, begins))
+        assert answers[:3] == [b"", b"", b""]
+        assert b"[DONE]" in answers[3]
+
+    knock(test, idle_s_max=1)
+
+
 def test_headers_are_counted_for_each_request_of_a_connection() -> None:
     async def test(door: Door) -> None:
         for _ in range(4):

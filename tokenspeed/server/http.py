@@ -2,7 +2,7 @@
 
 Owns how uvicorn is set up and started on sockets that are bound already. Signals, logging and the
 life of the process are the service's. Malformed HTTP gets an error body like any other error, and
-the headers of a request are bounded, which the parser does not do.
+the headers of a request are bounded in size and time, which neither parser nor uvicorn does.
 
 Invariant: `HttpServer.start` returns only when the sockets are being served.
 """
@@ -37,6 +37,17 @@ class Protocol(HttpToolsProtocol):
     _fault = ""
     _header_bytes = 0
     _unread_bytes = 0  # that the parser holds without having said anything of them
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request; uvicorn's own limit begins with the first answer."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop_timer()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take what came; the parser keeps a header until its end, however long."""
@@ -48,6 +59,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         self._header_bytes = self._unread_bytes = 0
+        self._expect_head()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -63,6 +75,7 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer. The parser drops the body of a request that asks for another protocol."""
         self._unread_bytes = 0
+        self._stop_timer()
         if self.parser.should_upgrade() and BODY_HEADERS.intersection(name for name, _ in self.headers):
             self._give_up(_UPGRADE)
         super().on_headers_complete()
@@ -87,6 +100,20 @@ class Protocol(HttpToolsProtocol):
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: a server may ignore the wish."""
+
+    def _expect_head(self) -> None:
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(self.timeout_keep_alive, self._head_overdue)
+
+    def _head_overdue(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self._expect_head()  # an answer is still on its way; the next request was begun early
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
 
     def _count(self, size: int) -> None:
         self._header_bytes += size
