@@ -108,6 +108,19 @@ def test_random_cancels_leave_every_page_free_or_cached(tiny_model: Path) -> Non
     run(work, tiny_model)
 
 
+def test_a_request_that_nobody_waits_for_is_cancelled_when_the_scheduler_accepts_it(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        steps = (await engine.stats()).steps
+        stream = engine.generate(ids_prompt(1, 20), greedy(2000))
+        del engine._streams[stream.request]  # its Cancel has died with an older scheduler
+        for _ in range(5000):
+            if (await engine.stats()).steps > steps:
+                break
+        assert (await settled(engine)).requests_running == 0
+
+    run(work, tiny_model)
+
+
 @pytest.mark.prove(shows="1,000 requests with random cancels: free + cached = total, rings empty", limit_s=600)
 def test_a_thousand_random_cancels(tiny_model: Path, proof: Record) -> None:
     async def work(engine: AsyncEngine) -> SchedulerStats:
@@ -180,6 +193,12 @@ def test_synchronous_engine(tiny_model: Path) -> None:
         assert (len(reply.ids), reply.finish) == (12, "length")
         assert "".join(output.text for output in engine.stream(Text("Hello"), greedy(12))) == reply.text
         assert engine.chat([{"role": "user", "content": "Hello"}], greedy(3)).completion_tokens == 3
+        half_read = engine.stream("Hello", greedy(12))
+        next(half_read)
+    half_read.close()  # type: ignore[attr-defined]
+    with pytest.raises(EngineError, match="was closed"):
+        engine.generate("Hello")
+    engine.close()
 
 
 @pytest.mark.parametrize(

@@ -192,8 +192,11 @@ class AsyncEngine:
         if not self._streams:
             self._idle.set()
         if stream.is_cancelled:
-            self._supervisor.outbox.send("scheduler", Cancel(stream.request))
-            self._supervisor.outbox.send("tokenizer", CancelTokenize(stream.request))
+            self._cancel(stream.request)
+
+    def _cancel(self, request: int) -> None:
+        self._supervisor.outbox.send("scheduler", Cancel(request))
+        self._supervisor.outbox.send("tokenizer", CancelTokenize(request))
 
     def _fail_all(self, error: EngineError) -> None:
         for stream in list(self._streams.values()):
@@ -230,6 +233,8 @@ class AsyncEngine:
             case Accepted():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.accept(message.prompt_tokens)
+                else:
+                    self._cancel(message.request)  # the first Cancel may have died with an older scheduler
             case Refused():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.fail(message.error.exception())
