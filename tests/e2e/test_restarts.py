@@ -57,6 +57,12 @@ async def _strike(engine: AsyncEngine, blow: signal.Signals, *actors: str) -> tu
     return replies, silence
 
 
+def _kill_after(silence_s: float, pid: int) -> None:
+    """Kill a process after a time in which this loop reads nothing and the actors finish the replies."""
+    time.sleep(silence_s)
+    os.kill(pid, signal.SIGKILL)
+
+
 def _longest_pause(times: list[float]) -> float:
     return max(later - earlier for earlier, later in pairwise(times))
 
@@ -129,8 +135,7 @@ def test_what_a_dead_actor_had_said_is_heard(tiny_model: Path) -> None:
         calm, _ = await _undisturbed(engine)
         streams = [engine.generate(ids_prompt(seed, 40), greedy(TOKENS)) for seed in range(STREAMS)]
         await asyncio.gather(*(stream.accepted() for stream in streams))
-        time.sleep(3.0)  # this loop reads nothing while the actors finish the replies
-        os.kill(engine.health().actors["detokenizer"].pid, signal.SIGKILL)
+        _kill_after(3.0, engine.health().actors["detokenizer"].pid)
         replies = await asyncio.wait_for(asyncio.gather(*map(hear, streams)), 15.0)
         assert [reply.text for reply in replies] == [reply.text for reply in calm]
 

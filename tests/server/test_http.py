@@ -49,6 +49,50 @@ def test_endless_headers_are_cut_off(endless: bytes) -> None:
     knock(test)
 
 
+@pytest.mark.parametrize(
+    "begin", [b"GET /health HTTP/1.1\r\n", b"", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;"]
+)
+def test_a_header_that_never_ends_is_not_kept(begin: bytes) -> None:
+    async def test(door: Door) -> None:
+        reader, writer = await door.connect()
+        writer.write(begin)
+        try:
+            for _ in range(64):
+                writer.write((b"\r\n" * 16_384) if not begin else b"a" * 32_768)
+                await asyncio.wait_for(writer.drain(), 5.0)
+                await asyncio.sleep(0)
+            answer = await asyncio.wait_for(reader.read(), 5.0)
+        except ConnectionError:  # cut while this side was still sending
+            answer = b" 400 "
+        assert b" 400 " in answer
+        writer.close()
+
+    knock(test)
+
+
+def test_a_body_beside_an_upgrade_is_refused_with_the_cause() -> None:
+    # As Java's HttpClient sends it; the parser drops such a body.
+    async def test(door: Door) -> None:
+        body = json.dumps(HI).encode()
+        answer = await door.send_raw(request_bytes(body, "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c"))
+        head, _, found = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert "Upgrade" in json.loads(found)["error"]["message"]
+
+    knock(test)
+
+
+def test_a_connection_whose_request_never_comes_is_closed() -> None:
+    async def test(door: Door) -> None:
+        begins = [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\n"]
+        begins.append(request_bytes(json.dumps({**HI, "stream": True}).encode()) + begins[-1])
+        answers = await asyncio.gather(*map(door.send_raw, begins))
+        assert answers[:3] == [b"", b"", b""]
+        assert b"[DONE]" in answers[3]
+
+    knock(test, idle_s_max=1)
+
+
 def test_headers_are_counted_for_each_request_of_a_connection() -> None:
     async def test(door: Door) -> None:
         for _ in range(4):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -83,10 +84,22 @@ def test_what_is_not_json_says_why(body: bytes, words: str) -> None:
         (rb"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
         (rb"\\ud83d \uD83D", "\\ud83d \ufffd"),
         (rb"\\\ud83d", "\\\ufffd"),
+        (rb"\\ud83d\ude00", "\\ud83d\ufffd"),
+        (rb"\\\ud83d\ude00 \ude00", "\\\U0001f600 \ufffd"),
     ],
 )
 def test_half_an_emoji_becomes_a_replacement_character(sent: bytes, read: str) -> None:
     assert decode_json(b'{"items":[],"name":"' + sent + b'"}', Outer).name == read
+
+
+@pytest.mark.parametrize("piece", [rb"\ud83d", rb"\ud83d\ude00", rb"\\", b"a", rb"a\n"])
+def test_a_large_wrong_body_is_refused_in_a_moment(piece: bytes) -> None:
+    # Nothing else is served meanwhile: the time must not grow faster than the body.
+    body = b'{"items":[],"name":"' + piece * ((8 << 20) // len(piece)) + rb'\ud83d"'
+    begun_s = time.process_time()
+    error = refused(body)
+    assert time.process_time() - begun_s < 1.0
+    assert error.code == "invalid_json"
 
 
 @given(st.text())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tokenspeed.config import ModelConfig, TokenizerConfig
-from tokenspeed.formats.checkpoint import find_demo
+from tokenspeed.demo import find_demo
 from tokenspeed.text.byte_level import CHAR_OF_BYTE
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
 from tokenspeed.text.tokenizer import Tokenizer, load_tokenizer

@@ -25,8 +25,8 @@ from tests.text.samples import (
     tokenizer_json,
     write_folder,
 )
+from tokenspeed.demo import find_demo
 from tokenspeed.errors import StartError
-from tokenspeed.formats.checkpoint import find_demo
 from tokenspeed.formats.gguf import read_gguf
 from tokenspeed.text.backend_gguf import KINDS
 from tokenspeed.text.byte_level import CHAR_OF_BYTE

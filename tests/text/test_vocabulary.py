@@ -11,8 +11,8 @@ import pytest
 
 from tests.formats.gguf_files import I32, STRING, GgufBytes, array_key, key, scalar, string_key, u32_key
 from tests.text.samples import needs_demo, tokenizer_json, write_folder
+from tokenspeed.demo import find_demo
 from tokenspeed.errors import StartError
-from tokenspeed.formats.checkpoint import find_demo
 from tokenspeed.text.vocabulary import Mark, load_vocabulary
 
 WORDS = 264  # tokens of the small tokenizer.json before its added ones

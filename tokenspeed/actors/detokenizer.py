@@ -67,8 +67,12 @@ class DetokenizerActor(Actor):
                 self._replies.pop(message.request, None)
 
     def peer_restarted(self, peer: str, epoch: int) -> None:
-        """Tell the engine that no text of the old scheduler's life follows."""
+        """Forget the old scheduler's streams and tell the engine that no text of them follows.
+
+        Those that go on are sent whole by the new one; of the others nobody would say that they ended.
+        """
         if peer == "scheduler":
+            self._replies.clear()
             self._outbox.send("engine", StreamsFenced(epoch))
 
     def _take(self, entry: TokenEntry) -> None:

@@ -68,7 +68,7 @@ class SchedulerActor(Actor):
         self._core: Scheduler | None = None
         self._executor_up = False
         self._requests: dict[int, _Request] = {}
-        self._waiting_for_core: list[Submit] = []
+        self._waiting_for_core: list[Submit | Cancel | Dropped] = []
         self._ended: OrderedDict[int, None] = OrderedDict()
 
     async def start(self) -> None:
@@ -79,6 +79,8 @@ class SchedulerActor(Actor):
         match message:
             case StepResult():
                 self._apply(message)
+            case Submit() | Cancel() | Dropped() if self._core is None:
+                self._waiting_for_core.append(message)
             case Submit():
                 self._submit(message)
             case Verdict():
@@ -86,8 +88,7 @@ class SchedulerActor(Actor):
             case Cancel():
                 self._cancel(message.request)
             case Dropped():
-                if self._core is not None:
-                    self._core.dropped(message.request)
+                self._living.dropped(message.request)
             case StepFailed():
                 self._fail(message)
             case ExecutorReady():
@@ -119,17 +120,20 @@ class SchedulerActor(Actor):
         if self._core is not None:
             self._core.close()
 
+    @property
+    def _living(self) -> Scheduler:
+        """Return the core; what concerns it comes only while there is one."""
+        assert self._core is not None
+        return self._core
+
     # Events of a request, in the order in which it meets them.
 
     def _submit(self, submit: Submit) -> None:
-        if self._core is None:
-            self._waiting_for_core.append(submit)
-            return
         if submit.request in self._ended:
             return
         if submit.request not in self._requests:
             try:
-                taken = self._core.submit(
+                taken = self._living.submit(
                     _now_us(),
                     submit.request,
                     submit.ids,
@@ -148,8 +152,7 @@ class SchedulerActor(Actor):
         self._outbox.send("engine", Accepted(submit.request, submit.stream.prompt_tokens))
 
     def _apply(self, result: StepResult) -> None:
-        assert self._core is not None
-        outcomes = self._core.result(_now_us(), result.step, result.step_us, result.counts, result.ids)
+        outcomes = self._living.result(_now_us(), result.step, result.step_us, result.counts, result.ids)
         entries = [entry for outcome in outcomes if (entry := self._entry(outcome)) is not None]
         if entries:
             self._outbox.send("detokenizer", TokenBatch(result.step, entries))
@@ -167,13 +170,11 @@ class SchedulerActor(Actor):
     def _end(self, number: int, tokens_kept: int) -> None:
         if self._requests.pop(number, None) is None:
             return
-        assert self._core is not None
-        self._core.verdict(_now_us(), number, tokens_kept)
+        self._living.verdict(_now_us(), number, tokens_kept)
         self._remember_ended(number)
 
     def _cancel(self, number: int) -> None:
-        if self._core is not None:
-            self._core.cancel(_now_us(), number)
+        self._living.cancel(_now_us(), number)
         if self._requests.pop(number, None) is not None:
             self._remember_ended(number)
         self._outbox.send("detokenizer", DropStream(number))
@@ -191,8 +192,8 @@ class SchedulerActor(Actor):
             self._core = Scheduler(self._core_config(ready))
         self._executor_up = True
         waiting, self._waiting_for_core = self._waiting_for_core, []
-        for submit in waiting:
-            self._submit(submit)
+        for message in waiting:
+            self.receive("", message)
 
     def _core_config(self, ready: ExecutorReady) -> CoreConfig:
         config = self._config
@@ -216,10 +217,10 @@ class SchedulerActor(Actor):
 
     def _opening(self, slot: int, number: int) -> SlotOpening:
         request = self._requests[number]
-        if not request.opened:
-            assert self._core is not None
-            request.cached_tokens = self._core.cached_tokens(number)
         submit = request.submit
+        if not request.opened:
+            # With `resume`, output ids may have been found there too.
+            request.cached_tokens = min(self._living.cached_tokens(number), submit.stream.prompt_tokens)
         sampling = submit.sampling
         suppressed = submit.end_ids if submit.min_tokens else ()
         return SlotOpening(
@@ -235,9 +236,8 @@ class SchedulerActor(Actor):
         )
 
     def _fail(self, failure: StepFailed) -> None:
-        assert self._core is not None
         error = EngineError(f"The step that computed this request failed: {failure.message}", code="step_failed")
-        for number in self._core.step_failed(_now_us(), failure.step):
+        for number in self._living.step_failed(_now_us(), failure.step):
             if self._requests.pop(number, None) is not None:
                 self._remember_ended(number)
                 self._outbox.send("detokenizer", DropStream(number))
@@ -250,7 +250,8 @@ class SchedulerActor(Actor):
 
     def _stats(self, call: int) -> SchedulerStats:
         if self._core is None:
-            return SchedulerStats(call, len(self._waiting_for_core), 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            waiting = sum(isinstance(message, Submit) for message in self._waiting_for_core)
+            return SchedulerStats(call, waiting, 0, 0, 0, 0, 0, 0, 0, 0, 0)
         stats = self._core.stats()
         return SchedulerStats(
             call=call,

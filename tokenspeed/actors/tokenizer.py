@@ -1,10 +1,11 @@
 """The tokenizer actor: prompts in, ids out.
 
 Owns the prompt builder and the requests it is working on; it does not know pages, steps or text
-that comes back. Long prompts are encoded in threads, so that short ones overtake them. A request
-that breaks a limit is answered here and never reaches the scheduler.
+that comes back. Prompts are encoded in threads; the largest ones have a thread of their own, so that
+all others overtake them. A request that breaks a limit is answered here and never reaches the
+scheduler.
 
-Invariant: for each `GenerateRequest` exactly one of `Submit`, `Refused` or `Dropped` is sent.
+Invariant: for the last attempt of each request exactly one of `Submit`, `Refused` or `Dropped` is sent.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.engine import Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
-from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, TokenizerMessage
+from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Ids, Prompt, TokenizerMessage
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
+
+GIANT_BYTES = 512 << 10  # a prompt of more is encoded behind the others of its size; it may take seconds
 
 
 class TokenizerActor(Actor):
@@ -36,6 +39,7 @@ class TokenizerActor(Actor):
         self._outbox = outbox
         self._phase = phase
         self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="encode")
+        self._giants = ThreadPoolExecutor(1, thread_name_prefix="encode-giant")
         self._builder: PromptBuilder
         self._pending: dict[int, asyncio.Task[None]] = {}
         self._cancelled: set[int] = set()
@@ -61,7 +65,8 @@ class TokenizerActor(Actor):
         """Drop what is still being encoded."""
         for task in self._pending.values():
             task.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._giants):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _cancel(self, request: int) -> None:
         # A request that has left already is the scheduler's, which got its own Cancel before this
@@ -73,6 +78,8 @@ class TokenizerActor(Actor):
 
     async def _serve(self, request: GenerateRequest) -> None:
         answer = await self._answer(request)
+        if self._pending.get(request.request) is not asyncio.current_task():
+            return  # the engine has sent it again meanwhile, for a scheduler that has restarted
         del self._pending[request.request]
         if request.request in self._cancelled:
             self._cancelled.discard(request.request)
@@ -85,7 +92,8 @@ class TokenizerActor(Actor):
     async def _answer(self, request: GenerateRequest) -> Submit | Refused:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, self._submit, request)
+            threads = self._giants if _prompt_bytes(request.prompt) > GIANT_BYTES else self._threads
+            return await loop.run_in_executor(threads, self._submit, request)
         except TokenSpeedError as error:
             return Refused(request.request, error.info())
         except Exception as error:
@@ -93,6 +101,8 @@ class TokenizerActor(Actor):
             return Refused(request.request, fault.info())
 
     def _submit(self, request: GenerateRequest) -> Submit:
+        if request.request in self._cancelled:
+            raise EngineError("The request was cancelled.", code="cancelled")  # nobody reads it
         sampling = request.sampling
         self._check_stop_ids(sampling)
         ids = self._builder.ids(request.prompt)
@@ -118,3 +128,13 @@ class TokenizerActor(Actor):
         wrong = next((token for token in sampling.stop_token_ids if token >= vocab_tokens), None)
         if wrong is not None:
             raise UserError(f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids")
+
+
+def _prompt_bytes(prompt: Prompt) -> int:
+    match prompt:
+        case Chat():
+            return len(prompt.messages)
+        case Ids():
+            return 0  # nothing is left to encode
+        case _:
+            return len(prompt.text)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from tokenspeed import __version__
-from tokenspeed.cli.demo import ABOUT, demo_file
 from tokenspeed.cli.screen import Screen, amount
 from tokenspeed.config import PAGE_TOKENS_CPU, ServerConfig
+from tokenspeed.demo import ABOUT, find_demo
 from tokenspeed.errors import TokenSpeedError
 from tokenspeed.server.bind import url_of
 from tokenspeed.server.ports import EngineLike
@@ -25,7 +25,7 @@ def greet(screen: Screen, engine: EngineLike, config: ServerConfig, sockets: Soc
     """Tell what is about to be loaded, and where it will be served."""
     model, weights = engine.model, engine.checkpoint
     screen.say(f"TokenSpeed {__version__} serves {model.served_name}")
-    if (demo := demo_file()) is not None and str(demo) == str(weights.path):
+    if (demo := find_demo()) is not None and str(demo) == str(weights.path):
         for line in ABOUT:
             screen.say(f"  {line}")
     screen.say(

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tokenspeed import __version__
-from tokenspeed.cli.demo import demo_file
 from tokenspeed.cli.parser import Parser
 from tokenspeed.cli.screen import amount
+from tokenspeed.demo import find_demo
 
 PACKAGES = (
     "torch",
@@ -129,7 +129,7 @@ def _native() -> str:
 
 
 def _demo() -> str:
-    file = demo_file()
+    file = find_demo()
     return f"{_home(str(file))} ({amount(file.stat().st_size, 'B')})" if file else "not installed"
 
 

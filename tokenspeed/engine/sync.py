@@ -16,6 +16,7 @@ import uvloop
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine.aio import AsyncEngine
 from tokenspeed.engine.stream import Output, Stream
+from tokenspeed.errors import EngineError
 from tokenspeed.messages.tokenizer import Chat, Prompt, Text
 from tokenspeed.sampling import SamplingParams
 
@@ -72,7 +73,8 @@ class Engine:
             while (output := self._run(_next(stream))) is not None:
                 yield output
         finally:
-            self._loop.call_soon_threadsafe(stream.cancel)
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(stream.cancel)
 
     def flush_cache(self) -> int:
         """Forget every cached page that no request holds; return how many pages that freed."""
@@ -99,6 +101,9 @@ class Engine:
         return self._engine.generate(prompt, sampling)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise EngineError("The engine was closed.", status=503, code="closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _stop_loop(self) -> None:

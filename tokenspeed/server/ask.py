@@ -23,6 +23,7 @@ from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, ContentP
 ROLES = ("system", "developer", "user", "assistant", "tool")
 ROLES_WITH_CONTENT = ("system", "developer", "user")
 LABEL_CHARS_MAX = 256
+MESSAGES_MAX = 16_384  # and as many parts in each
 
 
 class ChatAsk(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ def chat_ask(body: ChatRequest, model: ModelConfig, session: str = "") -> ChatAs
     options = _stream_options(body)
     generation_prompt = True if body.add_generation_prompt is None else body.add_generation_prompt
     return ChatAsk(
-        prompt=Chat(msgspec.json.encode(body.messages), generation_prompt),
+        prompt=Chat(_as_json("messages", body.messages), generation_prompt),
         sampling=_sampling(body),
         namespace=_label("cache_salt", body.cache_salt),
         session=_label("prompt_cache_key", body.prompt_cache_key) or session[:LABEL_CHARS_MAX],
@@ -72,9 +73,17 @@ def _check_neutral(body: ChatRequest) -> None:
         value = getattr(body, name)
         if value is not None and not any(_same(value, neutral) for neutral in allowed):
             only = " or ".join(msgspec.json.encode(neutral).decode() for neutral in allowed) or "null"
-            seen = shown(msgspec.json.encode(value).decode())
+            seen = shown(_as_json(name, value).decode())
             message = f"{name} is {seen}, which is not supported yet; leave it out or send {only}."
             raise UserError(message, code="unsupported_parameter", param=name)
+
+
+def _as_json(name: str, value: Any) -> bytes:
+    """Return `value` as JSON; MessagePack knows values that JSON does not."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{name} has a value that JSON cannot hold ({error}); send plain ones.", param=name) from None
 
 
 def _same(value: Any, neutral: Any) -> bool:
@@ -85,6 +94,7 @@ def _same(value: Any, neutral: Any) -> bool:
 def _check_messages(messages: list[ChatMessage]) -> None:
     if not messages:
         raise UserError("messages is empty; send at least one message.", param="messages")
+    _check_count("messages", len(messages))
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if message.role not in ROLES:
@@ -100,6 +110,7 @@ def _check_messages(messages: list[ChatMessage]) -> None:
 
 
 def _check_parts(where: str, parts: list[ContentPart]) -> None:
+    _check_count(where, len(parts))
     for index, part in enumerate(parts):
         if part.type != "text":
             name = f"{where}[{index}].type"
@@ -107,6 +118,11 @@ def _check_parts(where: str, parts: list[ContentPart]) -> None:
         if part.text is None:
             name = f"{where}[{index}].text"
             raise UserError(f"{name} is missing; a text part needs it.", param=name)
+
+
+def _check_count(name: str, count: int) -> None:
+    if count > MESSAGES_MAX:
+        raise UserError(f"{name} has {count} entries; at most {MESSAGES_MAX} are allowed: join some.", param=name)
 
 
 def _stream_options(body: ChatRequest) -> StreamOptions:

@@ -21,10 +21,12 @@ T = TypeVar("T")
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _EXPECTED = re.compile(r"^Expected `(?P<want>.*)`, got `(?P<got>.*)`$")
 _MISSING = re.compile(r"required field `(?P<field>.*)`")
-_LONE = re.compile(
-    rb"(?<!\\)(?P<escaped>(?:\\\\)*)"
-    rb"(?:(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+# It begins with a literal, so that a body without any is searched at the speed of memory.
+_HALVES = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?P<low>\\u[dD][c-fC-F][0-9a-fA-F]{2})?|[c-fC-F][0-9a-fA-F]{2})"
 )
+_LONE = rb"\ufffd"
+HALVES_MAX = 100_000  # looked at in one body: all other requests wait for that
 
 
 def decode_json(body: bytes, kind: type[T]) -> T:
@@ -35,10 +37,16 @@ def decode_json(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise field_error(error) from None
+    except (ValueError, RecursionError):
+        return _decode_mended(mend_surrogates(body), kind)
+
+
+def _decode_mended(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise field_error(error) from None
     except (ValueError, RecursionError) as error:
-        mended = mend_surrogates(body)
-        if mended != body:
-            return decode_json(mended, kind)
         raise UserError(f"The body is not valid JSON: {_reason(error)}.", code="invalid_json") from None
 
 
@@ -56,8 +64,27 @@ def mend_surrogates(body: bytes) -> bytes:
     r"""Return `body` with each half of a surrogate pair that stands alone turned into `\ufffd`.
 
     Clients that cut a text inside an emoji send such halves; the conversation must not die of it.
+    Beyond the first `HALVES_MAX` halves and pairs nothing is mended.
     """
-    return _LONE.sub(lambda found: found[0] if found["pair"] else found["escaped"] + rb"\ufffd", body)
+    return _HALVES.sub(_mended, body, count=HALVES_MAX)
+
+
+def _mended(found: re.Match[bytes]) -> bytes:
+    low = found["low"] or b""
+    if _is_escaped(found.string, found.start()):
+        return found[0].removesuffix(low) + (_LONE if low else b"")
+    return found[0] if low else _LONE
+
+
+def _is_escaped(body: bytes, place: int) -> bool:
+    """Tell whether the backslash at `place` belongs to one before it."""
+    reach = 64
+    while True:
+        before = body[max(0, place - reach) : place]
+        other = before.rstrip(b"\\")
+        if other or reach >= place:
+            return (len(before) - len(other)) % 2 == 1
+        reach *= 4
 
 
 def field_error(error: msgspec.ValidationError) -> UserError:

@@ -41,7 +41,7 @@ class StreamLike(Protocol):
     def request(self) -> int: ...
 
     async def accepted(self) -> None:
-        """Return when the tokenizer has taken the prompt: from here on the caller did nothing wrong."""
+        """Return when the scheduler has taken the request: from here on the caller did nothing wrong."""
 
     def __aiter__(self) -> AsyncIterator[OutputLike]: ...
 

@@ -27,7 +27,7 @@ No MODEL was given, and the demo model is not installed. Either
 """
 
 
-def demo_file() -> Path | None:
+def find_demo() -> Path | None:
     """Return the demo's GGUF file, None if its package is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     folders = (spec.submodule_search_locations if spec else None) or ()
