@@ -10,7 +10,8 @@ import pytest
 
 from tests.tiny import demo_path
 from tokenspeed.errors import StartError
-from tokenspeed.model.config import ModelShape, RopeShape, read_shape
+from tokenspeed.formats.gguf import read_gguf
+from tokenspeed.model.config import ModelShape, RopeShape, read_shape, shape_of_gguf
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
@@ -103,6 +104,14 @@ def test_refused_configurations(changes: dict[str, Any], words: str, tmp_path: P
     with pytest.raises(StartError) as caught:
         read_shape(_folder(tmp_path, **changes))
     assert words in caught.value.message
+
+
+def test_rope_over_some_dimensions_is_refused() -> None:
+    """It would run, and give wrong words."""
+    file = read_gguf(demo_path())
+    file.metadata["llama.rope.dimension_count"] = 32
+    with pytest.raises(StartError, match="rope to 32 of 64 dimensions"):
+        shape_of_gguf(file)
 
 
 def test_folder_without_configuration(tmp_path: Path) -> None:

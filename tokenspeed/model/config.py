@@ -77,13 +77,19 @@ def shape_of_gguf(file: GgufFile) -> ModelShape:
     heads, hidden = file.need("llama.attention.head_count", int), file.need("llama.embedding_length", int)
     _positive(file.path, heads=heads)
     embedding = file.tensors.get("token_embd.weight")
+    head_dim = file.get("llama.attention.key_length", int) or hidden // heads
+    turned = file.get("llama.rope.dimension_count", int)
+    if turned is not None and turned != head_dim:
+        raise StartError(
+            f"{file.path} applies rope to {turned} of {head_dim} dimensions; all of them is supported here."
+        )
     return ModelShape(
         architecture="llama",
         hidden=hidden,
         layers=file.need("llama.block_count", int),
         heads=heads,
         kv_heads=file.get("llama.attention.head_count_kv", int) or heads,
-        head_dim=file.get("llama.attention.key_length", int) or hidden // heads,
+        head_dim=head_dim,
         intermediate=file.need("llama.feed_forward_length", int),
         vocab=embedding.shape[0] if embedding is not None else file.need("llama.vocab_size", int),
         norm_eps=file.need("llama.attention.layer_norm_rms_epsilon", float),
