@@ -185,3 +185,10 @@ def test_equal_tokens_is_not_blind(folder: Path, wanted: list[list[int]]) -> Non
     wrong = [*wanted[1][:7], (wanted[1][7] + 1) % 259, *wanted[1][8:]]
     with pytest.raises(AssertionError, match="prompt 0, output 7"):
         assert_equal_tokens(reference, [(PROMPTS[1], wrong)])
+
+
+def test_a_context_shorter_than_a_page(folder: Path) -> None:
+    """The warm-up, too, stays inside the context."""
+    executor = load(folder, max_model_len=2)
+    assert len(Driver(executor).generate(1, [5], 1, 16)) == 1
+    executor.close()

@@ -84,6 +84,7 @@ GGUF_REFUSED = {
     "adapter": ({"general.type": "adapter"}, "is of type adapter; give the model"),
     "type": ({"kind": 12}, "stores w as Q4_K; F32, F16, BF16, Q8_0, Q4_0, Q4_1 can be read"),
     "no layers": ({"block_count": 0}, "layers is 0; it must be at least 1"),
+    "damaged layers": ({"block_count": 2**32 - 1}, "layers is 4294967295; at most 1024"),
     "no heads": ({"head_count": 0}, "heads is 0"),
     "text for a number": ({"block_count": "two"}, "block_count is of type str; int is needed"),
 }

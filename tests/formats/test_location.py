@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,9 @@ def test_refusals(tmp_path: Path) -> None:
         str(tmp_path / "w.pt"): "pickled weights",
         str(tmp_path / "w.txt"): "no checkpoint that can be read",
     }
+    os.mkfifo(tmp_path / "pipe.gguf")
+    cases[str(tmp_path / "pipe.gguf")] = "neither a file nor a folder; give"
+    cases["x" * 5000] = "cannot be read: File name too long"
     for path, message in cases.items():
         with pytest.raises(StartError, match=message):
             weights_path(path)

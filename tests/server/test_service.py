@@ -51,10 +51,11 @@ def live(make: Callable[[], FakeEngine], script: Script, *, drain_timeout_s: flo
     return code, kept[0]
 
 
-def test_a_signal_of_the_process_drains() -> None:
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_of_the_process_drains(signum: signal.Signals) -> None:
     async def script(service: Service, _engine: FakeEngine, client: AsyncClient) -> None:
         assert await client.ready()
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signum)
         await until(lambda: service.draining)
 
     code, engine = live(FakeEngine, script)

@@ -78,6 +78,9 @@ def test_gguf_refusals(tmp_path: Path) -> None:
         load_vocabulary(gguf(tmp_path, types=[1]))
     with pytest.raises(StartError, match=r"no tokenizer\.ggml\.model"):
         load_vocabulary(GgufBytes().write(tmp_path / "bare.gguf"))
+    for name in ("bos", "eos", "eot"):
+        with pytest.raises(StartError, match=r"token 7 as one that begins or ends a text; it has 0 to 6"):
+            load_vocabulary(gguf(tmp_path, u32_key(f"tokenizer.ggml.{name}_token_id", 7)))
 
 
 BOS = {"content": "<s>"}

@@ -67,6 +67,7 @@ class SchedulerActor(Actor):
         self._outbox = outbox
         self._core: Scheduler | None = None
         self._executor_up = False
+        self._audited = False
         self._requests: dict[int, _Request] = {}
         self._waiting_for_core: list[Submit | Cancel | Dropped] = []
         self._ended: OrderedDict[int, None] = OrderedDict()
@@ -100,11 +101,15 @@ class SchedulerActor(Actor):
                 self._outbox.send("engine", self._stats(message.call))
 
     def drained(self) -> None:
-        """Plan as many steps as the overlap allows."""
+        """Plan as many steps as the overlap allows; once nothing is left to do, audit the core."""
         if self._core is None or not self._executor_up:
             return
         while (plan := self._core.plan(_now_us())) is not None:
+            self._audited = False
             self._outbox.send("executor", self._step_plan(plan))
+        if not self._requests and not self._audited:
+            self._core.check()
+            self._audited = True
 
     def peer_restarted(self, peer: str, epoch: int) -> None:
         """Say again what the new peer has to know; drop what only the old one had."""

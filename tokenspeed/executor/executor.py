@@ -120,7 +120,7 @@ class Executor:
         """Run rows of slot 0 into page 0, so that no request pays for first calls."""
         for done, tokens in enumerate(WARM_UP_TOKENS):
             progress("warm up", done / len(WARM_UP_TOKENS))
-            self._run(_padding_batch(min(tokens, self.page_tokens)))
+            self._run(_padding_batch(min(tokens, self.page_tokens, self._limits.max_model_len)))
         progress("warm up", 1.0)
 
 

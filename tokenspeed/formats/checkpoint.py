@@ -25,6 +25,7 @@ GGUF_ARCHITECTURES = ("llama",)
 GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 HF_ARCHITECTURES = ("LlamaForCausalLM",)
 HF_TYPES = ("F32", "F16", "BF16")
+LAYERS_MAX = 1024  # none has more: a damaged number must not become as many names of tensors
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,4 +216,8 @@ def _check_positive(path: Path, **values: int) -> None:
 def _checked(found: Checkpoint) -> Checkpoint:
     names = ("max_position", "vocab_tokens", "layers", "hidden", "heads", "kv_heads", "head_dim")
     _check_positive(found.path, **{name: getattr(found, name) for name in names})
+    if found.layers > LAYERS_MAX:
+        raise StartError(
+            f"{found.path}: layers is {found.layers}; at most {LAYERS_MAX} are allowed: download it again."
+        )
     return found

@@ -21,10 +21,12 @@ _FORMATS = "a folder with config.json and .safetensors files, or a .gguf file"
 def weights_path(path: str | Path) -> Path:
     """Return the .gguf file or the safetensors folder that `path` means, else raise `StartError`."""
     path = Path(path).expanduser()
-    if not path.exists():
+    if not _exists(path):
         raise StartError(_absent(path))
     if path.is_dir():
         return _weights_in(path)
+    if not path.is_file():  # opening a pipe would wait for its writer
+        raise StartError(f"{path} is neither a file nor a folder; give {_FORMATS}.")
     if path.suffix == ".gguf" or _begins_with_magic(path):
         return path
     if path.suffix == ".safetensors":
@@ -32,6 +34,13 @@ def weights_path(path: str | Path) -> Path:
     if path.suffix in PICKLED_SUFFIXES:
         raise StartError(_pickled(path, [path.name]))
     raise StartError(f"{path} is no checkpoint that can be read; give {_FORMATS}.")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _weights_in(folder: Path) -> Path:

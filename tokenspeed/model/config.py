@@ -80,7 +80,7 @@ def shape_of_gguf(file: GgufFile) -> ModelShape:
     head_dim = file.get("llama.attention.key_length", int) or hidden // heads
     turned = file.get("llama.rope.dimension_count", int) or head_dim
     if turned != head_dim:
-        raise StartError(f"{file.path}: rope turns {turned} of {head_dim} dimensions; all are supported here.")
+        raise StartError(f"{file.path}: rope turns {turned} of {head_dim} dimensions; only all of them are supported.")
     embedding = file.tensors.get("token_embd.weight")
     return ModelShape(
         architecture="llama",

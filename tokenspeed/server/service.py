@@ -1,7 +1,7 @@
 """The life of a server process: doors open, engine loads, requests flow, signals end it.
 
 Owns the order of these and the exit code. The doors are open from the first moment, so that probes
-see the engine load. The first SIGTERM or SIGINT drains: `/ready` goes off, new requests get 503,
+see the engine load. The first SIGTERM, SIGINT or SIGHUP drains: `/ready` goes off, new requests get 503,
 open streams finish or meet the deadline. The second one stops at once.
 
 Invariant: `run` returns after doors and engine are closed, whatever happened before.
@@ -158,8 +158,9 @@ class Service:
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self.ask_to_stop, signum)
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(signum, self.ask_to_stop, signum)
         if self._config.stop_with_stdin:
             loop.add_reader(STDIN, self._read_stdin, loop)
 

@@ -62,4 +62,16 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
     from tokenspeed.text.vocabulary_hf import hf_vocabulary
 
     weights = weights_path(path)
-    return hf_vocabulary(weights) if weights.is_dir() else gguf_vocabulary(read_gguf(weights))
+    vocabulary = hf_vocabulary(weights) if weights.is_dir() else gguf_vocabulary(read_gguf(weights))
+    _check_ids(weights, vocabulary)
+    return vocabulary
+
+
+def _check_ids(path: Path, vocabulary: Vocabulary) -> None:
+    tokens = len(vocabulary.token_bytes)
+    for token in (vocabulary.bos, vocabulary.eos, *sorted(vocabulary.end_ids)):
+        if token is not None and not 0 <= token < tokens:
+            raise StartError(
+                f"{path} names token {token} as one that begins or ends a text; it has 0 to {tokens - 1}: "
+                "download it again."
+            )
