@@ -302,9 +302,10 @@ TEST(claims_go_with_their_owner) {
   claims.claim(second, 1, 3);
   CHECK(claims.owner(first.sequence.hash(1)) == &first);
   claims.settle(first, 1);
-  CHECK(!claims.claimed(first.sequence.hash(0)));
+  CHECK(claims.owner(first.sequence.hash(0)) == nullptr);
   claims.drop(second);
-  CHECK(claims.claimed(first.sequence.hash(2)));
+  CHECK(claims.blocks(second, first.sequence.hash(2)));
+  CHECK(!claims.blocks(request_of(3, 6, 1), first.sequence.hash(2)));  // goes before the owner
   claims.drop(first);
   CHECK_EQ(claims.size(), 0U);
 }

@@ -61,12 +61,11 @@ def _every_way(model: Path, prompts: list[Chat], tokens: int, overlap: int) -> W
     """Return the replies alone and cold, alone and warm, and in batches of 16, cold and warm."""
 
     async def work(engine: AsyncEngine) -> Ways:
-        cold = []
+        ways: dict[str, list[Heard]] = {"alone, cold": [], "alone, warm": []}
         for prompt in prompts:
             await engine.flush_cache()
-            cold.append(await hear(engine.generate(prompt, greedy(tokens))))
-        warm = [await hear(engine.generate(prompt, greedy(tokens))) for prompt in prompts]
-        ways = {"alone, cold": cold, "alone, warm": warm}
+            for replies in ways.values():
+                replies.append(await hear(engine.generate(prompt, greedy(tokens))))
         for temperature in ("cold", "warm"):
             if temperature == "cold":
                 await engine.flush_cache()

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tests.scheduling.model import Model, quads
+from tokenspeed.capi import ffi
 from tokenspeed.errors import EngineError
 from tokenspeed.messages.base import pack_ids, unpack_ids
 from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE
 from tokenspeed.scheduling.scheduler import (
+    OUTCOME,
     CoreConfig,
     DuplicateRequestError,
     NeverFitsError,
@@ -218,6 +220,17 @@ def test_simultaneous_requests_compute_a_common_head_once() -> None:
     model.drain()
     assert model.computed_tokens == 64 + 64 * 2
     assert model.core.stats().tokens_cached == 63 * 64
+
+
+def test_a_higher_priority_does_not_wait_for_a_lower_one() -> None:
+    model = Model(config())
+    model.submit(1, prompt(40), 1)
+    step(model)
+    model.submit(2, prompt(40), 1, priority=1)
+    model.submit(3, prompt(40), 1)
+    step(model)
+    assert list(states(model)) == ["Prefilling", "Prefilling", "Submitted"]
+    model.drain()
 
 
 def test_the_first_waiter_takes_over_when_the_one_it_waits_for_ends() -> None:
@@ -555,6 +568,10 @@ def test_the_same_events_give_the_same_plans() -> None:
         logs.append(model.core.log())
     assert logs[0] == logs[1]
     replay(logs[0])
+
+
+def test_outcomes_are_laid_out_as_in_c() -> None:
+    assert ffi.sizeof("ts_outcome") == OUTCOME.size
 
 
 def test_a_log_that_differs_is_refused() -> None:

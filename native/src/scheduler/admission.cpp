@@ -90,7 +90,7 @@ Admission admit(Board &board, Request &request, int32_t &pages_listed) {
     const int32_t pages_max = hit_pages_max(config, request);
     hit = memory.index().match(request.sequence, pages_max);
     request.waits =
-        length(hit) < pages_max && board.claims.claimed(request.sequence.hash(length(hit)));
+        length(hit) < pages_max && board.claims.blocks(request, request.sequence.hash(length(hit)));
     if (request.waits) {
       request.waits_for = request.sequence.hash(length(hit));
       return Admission::kShared;

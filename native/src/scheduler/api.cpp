@@ -4,6 +4,7 @@
 #include <new>
 
 #include "error.h"
+#include "scheduler/config.h"
 #include "scheduler/recorder.h"
 #include "scheduler/scheduler.h"
 
@@ -44,7 +45,7 @@ extern "C" {
 int32_t ts_scheduler_create(const ts_scheduler_config *config, ts_scheduler **scheduler) {
   if (config == nullptr || scheduler == nullptr) return null_argument();
   return guarded([&]() -> int32_t {
-    const std::string wrong = ts::Scheduler::check_config(*config);
+    const std::string wrong = ts::check_config(*config);
     if (!wrong.empty())
       return ts::fail(TS_ERR_ARGUMENT, "The scheduler's configuration is wrong: " + wrong);
     *scheduler = new ts_scheduler(*config);
@@ -240,7 +241,7 @@ int32_t ts_scheduler_replay(const uint8_t *log, int64_t len, ts_scheduler **sche
     ts::Config config{};
     if (!reader.head(config))
       return ts::fail(TS_ERR_CORRUPT, "This is no log of a scheduler of this version");
-    const std::string wrong = ts::Scheduler::check_config(config);
+    const std::string wrong = ts::check_config(config);
     if (!wrong.empty())
       return ts::fail(TS_ERR_CORRUPT, "The log's configuration is wrong: " + wrong);
     auto made = std::make_unique<ts_scheduler>(config);

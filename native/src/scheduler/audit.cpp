@@ -28,14 +28,13 @@ struct Recount {
       const Table &table = residency.table(g);
       for (int32_t i = table.first; i < length(table.pages); ++i) {
         const int32_t page = at(table.pages, i);
-        const std::string where = "group " + std::to_string(g) + " page " + std::to_string(page);
         if (page == 0) return "a table holds page 0";
         if (i < length(residency.path()) && at(at(residency.path(), i)->copies, g).page == page) {
           ++copy_leases[{at(residency.path(), i), g}];
           continue;
         }
         if (at(own, g)[static_cast<size_t>(page)] != PageClass::kFree)
-          return where + " has two owners";
+          return "group " + std::to_string(g) + " page " + std::to_string(page) + " has two owners";
         at(own, g)[static_cast<size_t>(page)] = expected;
       }
     }

@@ -13,7 +13,11 @@ namespace ts {
 
 class Claims {
  public:
-  bool claimed(const Hash &hash) const { return owners_.contains(hash); }
+  // Whether `request` is to wait for the page: somebody computes it, and not behind `request`.
+  bool blocks(const Request &request, const Hash &hash) const {
+    const Request *found = owner(hash);
+    return found != nullptr && found->priority >= request.priority;
+  }
 
   // Claims the pages [begin, end) of `request`, save those that another one has claimed.
   void claim(Request &request, int32_t begin, int32_t end) {

@@ -2,25 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 #include <utility>
+
+#include "scheduler/room.h"
 
 namespace ts {
 namespace {
 
 constexpr int32_t kFlagSample = 1;
 constexpr int32_t kFlagDecode = 2;
-constexpr int32_t kRetractionsMax = 2;
-
-bool decodes(const Request &request) {
-  return request.kind() == Kind::kPrefillDone || request.kind() == Kind::kDecoding;
-}
-
-// Tokens to compute again if `request` is retracted: what others lease stays cached.
-int32_t tokens_lost(Request &request, const Config &config) {
-  const int32_t computed = decodes(request) ? request.sequence.known() - 1 : request.planned;
-  return computed - request.residency().shared_pages() * config.page_tokens;
-}
 
 int32_t round_up(int32_t value, int32_t step) { return (value + step - 1) / step * step; }
 
@@ -61,8 +51,6 @@ bool Planner::plan(int64_t now_us, ts_plan &plan) {
   return true;
 }
 
-// ---- pages
-
 // Gives the oldest running request the next page of its prompt before decode rows take any.
 void Planner::secure_oldest() {
   if (board_.running.empty()) return;
@@ -70,42 +58,7 @@ void Planner::secure_oldest() {
   if (oldest.kind() != Kind::kPrefilling) return;
   const int32_t next =
       std::min(oldest.sequence.known(), round_up(oldest.planned + 1, config_.page_tokens));
-  make_room(oldest, next);
-}
-
-// Allocates the pages of `request` up to `tokens` tokens, retracting others, or itself, for them.
-// kComing: enough comes back with steps in flight.
-Planner::Room Planner::make_room(Request &request, int32_t tokens) {
-  for (int32_t g = 0; g < config_.groups; ++g) {
-    const int32_t missing = request.residency().missing(g, tokens);
-    while (missing > board_.memory.available(g)) {
-      if (missing <= board_.memory.available(g) + board_.returning(g)) return Room::kComing;
-      Request *loser = victim();
-      if (loser == nullptr) return Room::kComing;
-      ++loser->retractions;
-      ++board_.counters.retractions;
-      board_.post(*loser, Event::kRetract);
-      if (loser == &request) return Room::kNone;
-    }
-  }
-  request.residency().cover(tokens);
-  return Room::kMade;
-}
-
-// Who gives its pages up (perhaps the one that asks): the one that loses least, never the oldest
-// running, none a third time while there is another, none that has a row in this plan.
-Request *Planner::victim() const {
-  Request *best = nullptr;
-  const auto cost = [this](Request &request) {
-    return std::tuple(request.retractions >= kRetractionsMax, request.priority,
-                      tokens_lost(request, config_), UINT64_MAX - request.arrival);
-  };
-  for (Request *request : board_.running) {
-    if (request == board_.running.front() && !planted(Bug::kOldestRetracted)) continue;
-    if (request->planned_in == step_.id) continue;
-    if (best == nullptr || cost(*request) < cost(*best)) best = request;
-  }
-  return best;
+  make_room(board_, oldest, next, step_.id);
 }
 
 // ---- decode rows
@@ -113,7 +66,8 @@ Request *Planner::victim() const {
 void Planner::decode_rows() {
   order_.assign(board_.running.begin(), board_.running.end());
   for (Request *request : order_) {
-    if (decodes(*request)) decode_row(*request);  // not if it was retracted for one before it
+    if (decodes(request->kind()))
+      decode_row(*request);  // not if it was retracted for one before it
   }
 }
 
@@ -122,7 +76,7 @@ void Planner::decode_row(Request &request) {
   if (left <= (planted(Bug::kRowPastLimit) ? -1 : 0)) return;
   const int32_t tokens = std::clamp(left, 1, config_.width);
   const int32_t context = request.sequence.known() - 1 + request.pending;
-  if (make_room(request, context + tokens) != Room::kMade) return;
+  if (make_room(board_, request, context + tokens, step_.id) != Room::kMade) return;
   row(request, context, tokens, tokens, true);
   board_.post(request, Event::kDecode);
   board_.counters.tokens_decoded += tokens;
@@ -133,7 +87,7 @@ void Planner::decode_row(Request &request) {
 // Prefill tokens of this step. This is the place for a cost model that keeps a step's time.
 int32_t Planner::chunk_budget() const {
   const bool mixed = std::any_of(board_.running.begin(), board_.running.end(),
-                                 [](const Request *request) { return decodes(*request); });
+                                 [](const Request *request) { return decodes(request->kind()); });
   return mixed ? config_.step_tokens_mixed : config_.step_tokens;
 }
 
@@ -207,7 +161,7 @@ bool Planner::let_in(Request &request) {
 // May have chunk tokens in this plan: has had none, and does not wait for another one's page.
 bool Planner::able(const Request &request) const {
   return request.passed_over != round_ &&
-         !(request.waits && board_.claims.claimed(request.waits_for));
+         !(request.waits && board_.claims.blocks(request, request.waits_for));
 }
 
 bool Planner::may_admit() const {

@@ -26,14 +26,9 @@ class Planner {
     Request *request;
     int32_t tokens;
   };
-  enum class Room { kMade, kComing, kNone };
-
-  // Pages.
-  void secure_oldest();
-  Room make_room(Request &request, int32_t tokens);
-  Request *victim() const;
 
   // Decode rows.
+  void secure_oldest();
   void decode_rows();
   void decode_row(Request &request);
 

@@ -20,9 +20,7 @@ struct Outcome {
 
 class Scheduler {
  public:
-  // Returns an empty text, or what is wrong with `config`.
-  static std::string check_config(const Config &config);
-
+  // `config` has passed check_config.
   explicit Scheduler(const Config &config) : board_(config), planner_(board_) {}
 
   const Config &config() const { return board_.config(); }

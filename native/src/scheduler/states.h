@@ -111,6 +111,7 @@ inline Residency *residency_of(State &state) {
 inline bool holds_residency(Kind state) {
   return state == Kind::kPrefilling || state == Kind::kPrefillDone || state == Kind::kDecoding;
 }
+inline bool decodes(Kind state) { return state == Kind::kPrefillDone || state == Kind::kDecoding; }
 inline bool is_live(Kind state) { return state != Kind::kAborting && state != Kind::kFinished; }
 
 // Moves `state` along the table. `held` brings the residency of an admitted request in and takes
