@@ -59,3 +59,14 @@ class StartError(TokenSpeedError):
     """The engine cannot start: the message names the cause and the mend."""
 
     code = "start_failed"
+
+
+DEATHS_MAX = 3
+
+
+def fatal_request(deaths: int) -> EngineError:
+    """Return the end of a request that an actor had in hand each of `deaths` times that one died in a row."""
+    text = (
+        f"The engine's processes died {deaths} times in a row while they worked on this request; it is not tried again."
+    )
+    return EngineError(text, code="fatal_request")

@@ -176,3 +176,24 @@ def test_demo_model_survives_every_blow(demo_model: Path, proof: Record) -> None
                 proof(actor=actor, blow=blow.name, silence_s_max=round(silence_s, 2), served_again_s=round(up_s, 2))
 
     run(work, demo_model)
+
+
+def test_a_request_that_kills_its_executor_again_and_again_is_ended_alone(tiny_model: Path) -> None:
+    """A long prompt stands in for it: it is in a step, without output, at each death."""
+
+    async def work(engine: AsyncEngine) -> None:
+        fatal = asyncio.ensure_future(hear(engine.generate(ids_prompt(1, 2000), greedy(4))))
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            limit = loop.time() + 15.0
+            while not (engine.ready and (await engine.stats()).requests_running):
+                assert loop.time() < limit
+                await asyncio.sleep(0.002)
+            os.kill(engine.health().actors["executor"].pid, signal.SIGKILL)
+            while engine.ready:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        with pytest.raises(EngineError, match="3 times"):
+            await asyncio.wait_for(fatal, 20.0)
+        await _up_again(engine, "executor", 15.0)
+
+    run(work, tiny_model, chunked_prefill_size=16)

@@ -18,7 +18,7 @@ from typing import ClassVar
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import SchedulerConfig
-from tokenspeed.errors import EngineError, TokenSpeedError
+from tokenspeed.errors import DEATHS_MAX, EngineError, TokenSpeedError, fatal_request
 from tokenspeed.messages.base import Message, pack_ids, unpack_ids
 from tokenspeed.messages.detokenizer import DropStream, StreamOpening, TokenBatch, TokenEntry
 from tokenspeed.messages.engine import Accepted, CacheFlushed, Refused, SchedulerStats
@@ -39,12 +39,13 @@ from tokenspeed.scheduling.scheduler import CoreConfig, Outcome, Plan, Scheduler
 
 PEERS = ("engine", "tokenizer", "executor", "detokenizer")
 ENDED_REMEMBERED = 4096
+IN_STEPS = ("Prefilling", "PrefillDone", "Decoding")
 
 
 class _Request:
     """What the scheduler's side of a request must be able to say again."""
 
-    __slots__ = ("cached_tokens", "finish", "opened", "outputs", "submit")
+    __slots__ = ("cached_tokens", "deaths", "finish", "opened", "outputs", "submit")
 
     def __init__(self, submit: Submit) -> None:
         self.submit = submit
@@ -52,6 +53,7 @@ class _Request:
         self.outputs = array("i", unpack_ids(submit.resume))
         self.opened = False
         self.finish = ""
+        self.deaths = 0  # of executors that had it in hand, since its last output
 
 
 class SchedulerActor(Actor):
@@ -116,6 +118,7 @@ class SchedulerActor(Actor):
         if peer == "executor":
             self._executor_up = False
             if self._core is not None:
+                self._count_deaths(self._core)
                 self._core.executor_lost(_now_us())
         elif peer == "detokenizer":
             self._replay()
@@ -168,6 +171,7 @@ class SchedulerActor(Actor):
             return None
         request.outputs.frombytes(outcome.ids)
         request.finish = outcome.finish
+        request.deaths = 0
         if not request.opened:
             return _whole_entry(outcome.request, request)
         return TokenEntry(outcome.request, outcome.first, outcome.ids, outcome.finish)
@@ -243,10 +247,22 @@ class SchedulerActor(Actor):
     def _fail(self, failure: StepFailed) -> None:
         error = EngineError(f"The step that computed this request failed: {failure.message}", code="step_failed")
         for number in self._living.step_failed(_now_us(), failure.step):
-            if self._requests.pop(number, None) is not None:
-                self._remember_ended(number)
-                self._outbox.send("detokenizer", DropStream(number))
-                self._outbox.send("engine", Refused(number, error.info()))
+            self._refuse(number, error)
+
+    def _count_deaths(self, core: Scheduler) -> None:
+        """End what was in a step each time that an executor died: it may be what they die of."""
+        for number, request in list(self._requests.items()):
+            if core.state(number) in IN_STEPS:
+                request.deaths += 1
+            if request.deaths >= DEATHS_MAX:
+                core.cancel(_now_us(), number)
+                self._refuse(number, fatal_request(request.deaths))
+
+    def _refuse(self, number: int, error: EngineError) -> None:
+        if self._requests.pop(number, None) is not None:
+            self._remember_ended(number)
+            self._outbox.send("detokenizer", DropStream(number))
+            self._outbox.send("engine", Refused(number, error.info()))
 
     def _replay(self) -> None:
         entries = [_whole_entry(number, request) for number, request in self._requests.items() if request.opened]

@@ -25,7 +25,7 @@ from tokenspeed.actors.supervisor import Supervisor
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
 from tokenspeed.engine.stream import Stream
-from tokenspeed.errors import EngineError, StartError, TokenSpeedError
+from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, fatal_request
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.engine import (
     Accepted,
@@ -253,17 +253,20 @@ class AsyncEngine:
             case "detokenizer" if self._fence_epoch is not None:
                 self._resume_all()  # the old detokenizer is gone: nothing of it can follow
             case "tokenizer" if self._fence_epoch is None:
-                for stream in self._streams.values():
-                    if not stream.is_accepted:
-                        self._send_again(stream)
+                for stream in [each for each in self._streams.values() if not each.is_accepted]:
+                    self._send_again(stream)
 
     def _resume_all(self) -> None:
         self._fence_epoch = None
-        for stream in self._streams.values():
+        for stream in list(self._streams.values()):
             stream.is_accepted = False
             self._send_again(stream)
 
     def _send_again(self, stream: Stream) -> None:
+        stream.deaths += 1
+        if stream.deaths >= DEATHS_MAX:  # it may be what they die of
+            stream.fail(fatal_request(stream.deaths))
+            return
         resume = stream.delivered.tobytes()
         stream.message = msgspec.structs.replace(stream.message, attempt=stream.message.attempt + 1, resume=resume)
         self._supervisor.outbox.send("tokenizer", stream.message)

@@ -56,6 +56,7 @@ class Stream:
         self.delivered = array("i")
         self.is_accepted = False
         self.prompt_tokens = 0
+        self.deaths = 0  # of actors that had it in hand, since its last output
         self._on_end = on_end
         self._chars = 0
         self._outputs: deque[Output] = deque()
@@ -114,6 +115,7 @@ class Stream:
             return
         self.delivered.extend(ids)
         self._chars += len(text)
+        self.deaths = 0
         self._accepted.set()
         self._outputs.append(
             Output(
