@@ -40,6 +40,21 @@ def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: tokenspeed" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_standard_streams_are_filled(closed: tuple[int, ...]) -> None:
+    code = (
+        "import os, sys\n"
+        f"for number in {closed}: os.close(number)\n"
+        "sys.stdin, sys.stdout, sys.stderr = (None if n in "
+        f"{closed} else s for n, s in enumerate((sys.stdin, sys.stdout, sys.stderr)))\n"
+        "from tokenspeed import cli\n"
+        "assert cli.main(['--version']) == 0\n"
+        "print('x', file=sys.stderr)\n"
+        f"assert all(os.readlink(f'/proc/self/fd/{{number}}') == os.devnull for number in {closed})\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
 @pytest.mark.parametrize("word", ["--version", "-V", "version"])
 def test_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([word]) == 0

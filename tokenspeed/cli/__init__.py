@@ -11,6 +11,7 @@ Invariant: a command of this package cannot be replaced by another package's.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ USAGE = 2
 
 def main(argv: list[str] | None = None) -> int:
     """Run `tokenspeed` with `argv` and return its exit code."""
+    _fill_standard_streams()
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_help())
@@ -41,6 +43,16 @@ def main(argv: list[str] | None = None) -> int:
         print(f"tokenspeed {__version__}")
         return 0
     return _command(argv[0])(argv[1:])
+
+
+def _fill_standard_streams() -> None:
+    """Open what the caller has closed of 0, 1 and 2: else the next socket would be standard error."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - stays open
 
 
 def _command(name: str) -> Main:
