@@ -38,14 +38,16 @@ def test_same_tokens_alone_batched_cold_warm_and_with_every_overlap(tiny_model: 
 
 
 def test_retracted_requests_draw_the_same_tokens(tiny_model: Path) -> None:
-    prompts = [ids_prompt(seed, 40) for seed in range(6)]
+    prompts = [ids_prompt(seed, 40) for seed in range(5)]
 
     async def work(engine: AsyncEngine) -> tuple[list[Heard], int]:
-        replies = await hear_all(engine, prompts, SamplingParams(seed=11, max_tokens=300, ignore_eos=True))
+        replies = await hear_all(engine, prompts, SamplingParams(seed=11, max_tokens=80, ignore_eos=True))
         return replies, (await engine.stats()).retractions
 
     calm, none = run(work, tiny_model)
-    tight, retractions = run(work, tiny_model, max_model_len=400, kv_cache_bytes=30 * PAGE_BYTES)
+    tight, retractions = run(
+        work, tiny_model, max_model_len=128, kv_cache_bytes=16 * PAGE_BYTES, admission_growth_tokens=0
+    )
     assert none == 0
     assert retractions > 0
     assert [reply.ids for reply in tight] == [reply.ids for reply in calm]

@@ -19,18 +19,21 @@ PROMPTS = [
     [1, 4093, 198, 504, 3575, 282, 4649, 314, 2, 198, 1, 520, 9531, 198],
     [(17 * index * index + 91 * index) % 49152 for index in range(150)],
 ]
+TOKENS = 8
 
 
 def test_greedy_ids_equal_transformers() -> None:
     """Prompts of several lengths, alone and then in steps that they share."""
     executor = load(demo_path(), max_model_len=512, kv_cache_bytes=128 << 20)
     driver = Driver(executor)
-    alone = [driver.generate(1, prompt, 16) for prompt in PROMPTS]
+    alone = [driver.generate(1, prompt, TOKENS) for prompt in PROMPTS]
     for slot in (2, 3, 4):
         driver.open(slot)
     slots = list(enumerate(PROMPTS, 2))
     shared = [driver.run(*((slot, prompt, 0, True) for slot, prompt in slots))]
-    shared += [driver.run(*((slot, None, len(prompt) + done, True) for slot, prompt in slots)) for done in range(15)]
+    shared += [
+        driver.run(*((slot, None, len(prompt) + done, True) for slot, prompt in slots)) for done in range(TOKENS - 1)
+    ]
     together = [list(ids) for ids in zip(*shared, strict=True)]
     executor.close()
     assert_equal_tokens(
