@@ -40,6 +40,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int
     max_num_seqs: int = 32
     chunked_prefill_size: int = 256
+    mixed_prefill_size: int = 128
     overlap: int = 1
     width: int = 1
     enable_prefix_caching: bool = True
@@ -82,6 +83,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     max_num_seqs: int = 32
     chunked_prefill_size: int = 256
+    mixed_prefill_size: int = 128
     overlap: int = 1
     kv_cache_bytes: int | None = None
     enable_prefix_caching: bool = True

@@ -212,7 +212,7 @@ class SchedulerActor(Actor):
             windows=(0,) * len(ready.pages_total),
             slots=min(ready.slots, config.max_num_seqs),
             step_tokens=config.chunked_prefill_size,
-            step_tokens_mixed=config.chunked_prefill_size,
+            step_tokens_mixed=min(config.mixed_prefill_size, config.chunked_prefill_size),
             max_model_len=config.max_model_len,
             overlap=config.overlap,
             width=config.width,

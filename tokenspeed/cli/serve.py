@@ -96,6 +96,13 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         help="prompt tokens per step (%(default)s)",
     )
     add.add_argument(
+        "--mixed-prefill-size",
+        type=whole(1, 1 << 20),
+        default=default.mixed_prefill_size,
+        metavar="TOKENS",
+        help="prompt tokens per step while replies are being decoded; bounds their pauses",
+    )
+    add.add_argument(
         "--overlap",
         type=whole(0, 1),
         default=default.overlap,

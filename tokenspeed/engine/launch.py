@@ -65,6 +65,7 @@ def actor_specs(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig
         max_model_len=model.max_model_len,
         max_num_seqs=config.max_num_seqs,
         chunked_prefill_size=config.chunked_prefill_size,
+        mixed_prefill_size=config.mixed_prefill_size,
         overlap=config.overlap,
         enable_prefix_caching=config.enable_prefix_caching,
         admission_growth_tokens=config.admission_growth_tokens,
