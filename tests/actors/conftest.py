@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,11 @@ def nothing_remains(runtime_base: Path) -> Iterator[None]:
     descriptors, segments, children = _descriptors(), set(os.listdir("/dev/shm")), _children()
     yield
     assert _descriptors() - descriptors == set()
-    assert {name for name in os.listdir("/dev/shm") if name.startswith("tokenspeed")} - segments == set()
+    for _ in range(20):  # an engine beside this test has names for a moment too
+        remaining = {name for name in os.listdir("/dev/shm") if name.startswith("tokenspeed")} - segments
+        if not remaining:
+            break
+        time.sleep(0.05)
+    assert remaining == set()
     assert _children() - children == set()
     assert not runtime_base.exists() or os.listdir(runtime_base) == []

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.conftest import Record
-from tests.e2e.harness import children, leftovers
+from tests.e2e.harness import assert_nothing_remains, children, leftovers
 from tests.e2e.served import Server, serving
 
 READY_S_MAX = 6.0
@@ -96,7 +96,7 @@ def test_sigkill_of_the_parent_takes_everything_with_it(tiny_model: Path) -> Non
             time.sleep(0.02)
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0
-    assert leftovers() == before
+    assert_nothing_remains(before)
     with serving(tiny_model) as server:
         assert _ask(server, max_tokens=3).status_code == 200
 
