@@ -12,7 +12,13 @@ import uvloop
 
 
 def _children() -> set[str]:
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found.update((task / "children").read_text().split())
+        except FileNotFoundError:  # a thread that has ended meanwhile
+            continue
+    return found
 
 
 def _descriptors() -> set[str]:
