@@ -25,6 +25,14 @@ REGISTRY = Registry(
 )
 
 
-def selector(device: str, objective: str = "latency", config: Mapping[str, str] | None = None) -> Selector:
-    """Return the selector for `device`, today "cpu"; `config` holds overrides, see `selection`."""
-    return Selector(REGISTRY, Platform(device), objective, config)
+def selector(
+    device: str,
+    objective: str = "latency",
+    config: Mapping[str, str] | None = None,
+    capability: tuple[int, int] = (0, 0),
+) -> Selector:
+    """Return the selector for `device`: "cpu", or "cuda" with its compute `capability`.
+
+    `config` holds overrides, see `selection`.
+    """
+    return Selector(REGISTRY, Platform(device, capability), objective, config)
