@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokenspeed.errors import EngineError
-from tokenspeed.executor.batch import Limits, Plan
+from tokenspeed.executor.batch import Limits, Plan, cpu_batch
 from tokenspeed.executor.pools import SlotPool
 from tokenspeed.messages.base import pack_ids
 from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, SlotOpening, StepPlan
@@ -62,7 +62,7 @@ def test_rows_become_tensors(pool: SlotPool) -> None:
     rows = [[2, 1, 40, ROW_DECODE | ROW_SAMPLE], [3, 3, 15, ROW_SAMPLE]]
     plan = Plan(_plan([_opening(3)], [[3, 0, 0, 9], [3, 0, 1, 4]], rows, [10, 11, 12]), pool, LIMITS)
     plan.apply(pool)
-    batch = plan.expand(pool)
+    batch = cpu_batch(plan, pool)
     assert batch is not None
     step = batch.forward
     assert step.ids.tolist() == [33, 10, 11, 12]
@@ -97,8 +97,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "slot_twice": ({"rows": [[2, 1, 40, 0], [2, 1, 41, 0]], "ids": [1, 2]}, "a slot has two rows"),
     "no_page": ({"rows": [[2, 1, 48, ROW_DECODE]]}, "slot 2 has no page at index 3 of the 4 it needs"),
     "pages_went_with_the_opening": (
-        {"openings": [_opening(2)], "pages": [[2, 0, 1, 8]], "rows": [[2, 1, 20, 0]], "ids": [1]},
+        {"openings": [_opening(2)], "rows": [[2, 1, 20, 0]], "ids": [1]},
         "slot 2 has no page at index 0 of the 2",
+    ),
+    "gap": (
+        {"openings": [_opening(2)], "pages": [[2, 0, 1, 8]]},
+        "slot 2 gets a page at index 1 and has none at 0",
     ),
 }
 

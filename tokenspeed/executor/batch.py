@@ -15,7 +15,7 @@ import torch
 from tokenspeed_kernels.attention import AttentionRows
 
 from tokenspeed.errors import EngineError
-from tokenspeed.executor.pools import Ints, SlotPool
+from tokenspeed.executor.pools import Ints, PageTables, SlotPool
 from tokenspeed.messages.executor import (
     PAGE_GROUP,
     PAGE_INDEX,
@@ -34,6 +34,9 @@ from tokenspeed.messages.executor import (
 from tokenspeed.model.layers import ForwardStep
 
 
+FROM_SLOT = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of what a plan may name; all are exclusive, except `max_model_len` for a row's end."""
@@ -47,8 +50,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens:
+    """A step's tokens, row after row: int64 [tokens]. An id is `FROM_SLOT` where the slot has it."""
+
+    rows: Ints
+    ids: Ints
+    positions: Ints
+    places: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """One step: the model's input, and the rows to sample.
+    """One step of the CPU executor: the model's input, and the rows to sample.
 
     `sample_tokens` are indices into the step's tokens, `sample_slots` the slots that get the ids,
     `sample_positions` the positions in their sequences of the tokens to be drawn; int64 [samples].
@@ -61,114 +74,97 @@ class Batch:
 
 
 class Plan:
-    """The arrays of a `StepPlan`, checked."""
+    """The arrays of a `StepPlan`, checked. `slots`, `tokens`, `context` and `sample` are one per row."""
 
-    def __init__(self, plan: StepPlan, pool: SlotPool, limits: Limits) -> None:
-        """Read `plan` and hold it against `limits` and the page tables of `pool`; writes nothing."""
+    def __init__(self, plan: StepPlan, tables: PageTables, limits: Limits) -> None:
+        """Read `plan` and hold it against `limits` and the page tables; writes nothing."""
         self._step = plan.step
         self._limits = limits
-        self._openings = plan.openings
-        pages = self._array(plan.pages, PAGE_INTS, "pages")
+        self.openings = plan.openings
+        self.entries = self._array(plan.pages, PAGE_INTS, "pages")
         rows = self._array(plan.rows, ROW_INTS, "rows")
-        self._page_slots, self._page_indices, self._pages = (
-            pages[:, PAGE_SLOT],
-            pages[:, PAGE_INDEX],
-            pages[:, PAGE_PAGE],
-        )
-        self.slots, self._tokens, self._context = rows[:, ROW_SLOT], rows[:, ROW_TOKENS], rows[:, ROW_CONTEXT]
+        self.slots, self.tokens, self.context = rows[:, ROW_SLOT], rows[:, ROW_TOKENS], rows[:, ROW_CONTEXT]
+        self.sample = (rows[:, ROW_FLAGS] & ROW_SAMPLE) != 0
         self._decode = (rows[:, ROW_FLAGS] & ROW_DECODE) != 0
-        self._sample = (rows[:, ROW_FLAGS] & ROW_SAMPLE) != 0
         self._ids = self._array(plan.ids, 1, "ids")[:, 0]
         self._check_openings()
-        self._check_pages(pages[:, PAGE_GROUP])
+        self._check_entries()
         self._check_rows()
-        self._check_covered(pool)
+        self._check_covered(tables)
 
-    def apply(self, pool: SlotPool) -> None:
+    def apply(self, tables: PageTables) -> None:
         """Write openings and page-table entries."""
-        for opening in self._openings:
-            pool.open(opening)
-        pool.set_pages(self._page_slots, self._page_indices, self._pages)
+        for opening in self.openings:
+            tables.open(opening)
+        tables.set_pages(self.entries[:, PAGE_SLOT], self.entries[:, PAGE_INDEX], self.entries[:, PAGE_PAGE])
 
-    def expand(self, pool: SlotPool) -> Batch | None:
-        """Return the step's tensors, None for a plan without rows; the plan has been applied."""
-        if not len(self.slots):
-            return None
-        rows = np.repeat(np.arange(len(self.slots)), self._tokens)
-        ends = self._tokens.cumsum()
-        positions = np.arange(len(rows)) - (ends - self._tokens)[rows] + self._context[rows]
-        ids = np.empty(len(rows), np.int64)
-        from_slot = self._decode[rows]
-        ids[from_slot] = pool.last_id[self.slots[rows[from_slot]]]
-        ids[~from_slot] = self._ids
+    def expand(self, tables: PageTables) -> Tokens:
+        """Return the step's tokens; the plan has been applied to `tables`."""
+        rows = np.repeat(np.arange(len(self.slots)), self.tokens)
+        firsts = self.tokens.cumsum() - self.tokens
+        positions = np.arange(len(rows)) - (firsts - self.context)[rows]
+        ids = np.full(len(rows), FROM_SLOT, np.int64)
+        ids[~self._decode[rows]] = self._ids
         page_tokens = self._limits.page_tokens
-        table = pool.page_table[self.slots, : int(self._pages_needed().max())]
-        places = table[rows, positions // page_tokens] * page_tokens + positions % page_tokens
-        forward = ForwardStep(
-            ids=torch.from_numpy(ids),
-            positions=torch.from_numpy(positions),
-            places=torch.from_numpy(places),
-            rows=AttentionRows(
-                torch.from_numpy(self._tokens), torch.from_numpy(self._context), torch.from_numpy(table)
-            ),
-        )
-        sampled = self._sample.nonzero()[0]
-        return Batch(
-            forward,
-            torch.from_numpy(ends[sampled] - 1),
-            self.slots[sampled],
-            (self._context + self._tokens)[sampled],
-        )
+        pages = tables.page_table[self.slots[rows], positions // page_tokens]
+        return Tokens(rows, ids, positions, pages * page_tokens + positions % page_tokens)
+
+    def table(self, tables: PageTables) -> Ints:
+        """Return the page tables of the rows, [rows, pages], as wide as the longest needs."""
+        return tables.page_table[self.slots, : int(self._pages_needed().max())]
 
     def _pages_needed(self) -> Ints:
-        return -(-(self._context + self._tokens) // self._limits.page_tokens)
+        return -(-(self.context + self.tokens) // self._limits.page_tokens)
 
     def _check_openings(self) -> None:
-        slots = [opening.slot for opening in self._openings]
+        if not self.openings:
+            return
+        slots = [opening.slot for opening in self.openings]
         self._need("an opening's slot", np.array(slots, np.int64), 1, self._limits.slots)
-        for opening in self._openings:
+        for opening in self.openings:
             if len(opening.suppress) % 4:
                 raise self._error(f"the suppressed ids of slot {opening.slot} are {len(opening.suppress)} bytes")
             suppressed = np.frombuffer(bytes(opening.suppress), np.int32).astype(np.int64)
             self._need(f"a suppressed id of slot {opening.slot}", suppressed, 0, self._limits.vocab)
 
-    def _check_pages(self, groups: Ints) -> None:
-        self._need("a page's slot", self._page_slots, 1, self._limits.slots)
-        self._need("a page's group", groups, 0, 1)
-        self._need("a page's index", self._page_indices, 0, self._limits.pages_max)
-        self._need("a page", self._pages, 1, self._limits.pages_total)
+    def _check_entries(self) -> None:
+        if not len(self.entries):
+            return
+        self._need("a page's slot", self.entries[:, PAGE_SLOT], 1, self._limits.slots)
+        self._need("a page's group", self.entries[:, PAGE_GROUP], 0, 1)
+        self._need("a page's index", self.entries[:, PAGE_INDEX], 0, self._limits.pages_max)
+        self._need("a page", self.entries[:, PAGE_PAGE], 1, self._limits.pages_total)
 
     def _check_rows(self) -> None:
         longest = self._limits.max_model_len
         self._need("a row's slot", self.slots, 1, self._limits.slots)
-        self._need("a row's tokens", self._tokens, 1, longest + 1)
-        self._need("a row's context", self._context, 0, longest + 1)
-        self._need("a row's end", self._context + self._tokens, 1, longest + 1)
-        self._need("the width of a row that reads its slot", self._tokens[self._decode], 1, 2)
+        self._need("a row's tokens", self.tokens, 1, longest + 1)
+        self._need("a row's context", self.context, 0, longest + 1)
+        self._need("a row's end", self.context + self.tokens, 1, longest + 1)
+        self._need("the width of a row that reads its slot", self.tokens[self._decode], 1, 2)
         self._need("an id", self._ids, 0, self._limits.vocab)
         if len(np.unique(self.slots)) != len(self.slots):
             raise self._error(f"a slot has two rows: {sorted(self.slots.tolist())}")
-        wanted = int(self._tokens[~self._decode].sum())
+        wanted = int(self.tokens[~self._decode].sum())
         if wanted != len(self._ids):
             raise self._error(f"its rows take {wanted} ids and it brings {len(self._ids)}")
 
-    def _check_covered(self, pool: SlotPool) -> None:
-        """Every row finds a page for each of its positions, as the tables will be."""
-        if not len(self.slots):
-            return
+    def _check_covered(self, tables: PageTables) -> None:
+        """Every slot's table grows without a gap, and covers each position of its row."""
+        covered = tables.covered
+        if self.openings or len(self.entries):
+            covered = covered.copy()
+            covered[[opening.slot for opening in self.openings]] = 0
+            for slot, index in self.entries[:, [PAGE_SLOT, PAGE_INDEX]].tolist():
+                if index > covered[slot]:
+                    raise self._error(f"slot {slot} gets a page at index {index} and has none at {covered[slot]}")
+                covered[slot] = max(covered[slot], index + 1)
         needed = self._pages_needed()
-        table = pool.page_table[self.slots, : int(needed.max())]
-        row_of = np.full(self._limits.slots, -1, np.int64)
-        row_of[self.slots] = np.arange(len(self.slots))
-        opened = row_of[[opening.slot for opening in self._openings]] if self._openings else row_of[:0]
-        table[opened[opened >= 0]] = 0
-        rows = row_of[self._page_slots]
-        inside = (rows >= 0) & (self._page_indices < table.shape[1])
-        table[rows[inside], self._page_indices[inside]] = self._pages[inside]
-        bare = (table == 0) & (np.arange(table.shape[1]) < needed[:, None])
+        bare = covered[self.slots] < needed
         if bare.any():
-            row, index = np.argwhere(bare)[0].tolist()
-            raise self._error(f"slot {self.slots[row]} has no page at index {index} of the {needed[row]} it needs")
+            row = int(bare.argmax())
+            slot = self.slots[row]
+            raise self._error(f"slot {slot} has no page at index {covered[slot]} of the {needed[row]} it needs")
 
     def _array(self, data: bytes | memoryview, width: int, what: str) -> Ints:
         if len(data) % (4 * width):
@@ -182,3 +178,26 @@ class Plan:
 
     def _error(self, what: str) -> EngineError:
         return EngineError(f"The plan of step {self._step} cannot be run: {what}.", code="bad_plan")
+
+
+def cpu_batch(plan: Plan, pool: SlotPool) -> Batch | None:
+    """Return the tensors of `plan`, None if it has no rows; it has been applied to `pool`."""
+    if not len(plan.slots):
+        return None
+    tokens = plan.expand(pool)
+    ids = np.where(tokens.ids == FROM_SLOT, pool.last_id[plan.slots[tokens.rows]], tokens.ids)
+    forward = ForwardStep(
+        ids=torch.from_numpy(ids),
+        positions=torch.from_numpy(tokens.positions),
+        places=torch.from_numpy(tokens.places),
+        rows=AttentionRows(
+            torch.from_numpy(plan.tokens), torch.from_numpy(plan.context), torch.from_numpy(plan.table(pool))
+        ),
+    )
+    sampled = plan.sample.nonzero()[0]
+    return Batch(
+        forward,
+        torch.from_numpy(plan.tokens.cumsum()[sampled] - 1),
+        plan.slots[sampled],
+        (plan.context + plan.tokens)[sampled],
+    )

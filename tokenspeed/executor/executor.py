@@ -21,7 +21,7 @@ from tokenspeed_kernels.selection import parse_overrides
 
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import StartError
-from tokenspeed.executor.batch import Batch, Limits, Plan
+from tokenspeed.executor.batch import Batch, Limits, Plan, cpu_batch
 from tokenspeed.executor.memory import check_memory, pages_that_fit
 from tokenspeed.executor.pools import PagePool, PageShape, SlotPool
 from tokenspeed.executor.ranks import join_group
@@ -98,7 +98,7 @@ class Executor:
         """
         checked = Plan(plan, self._slots, self._limits)
         checked.apply(self._slots)
-        batch = checked.expand(self._slots)
+        batch = cpu_batch(checked, self._slots)
         ids = np.zeros(0, np.int32) if batch is None else self._run(batch)
         return StepIds(np.ones(len(ids), np.int32).tobytes(), ids.tobytes())
 

@@ -26,8 +26,8 @@ def pages_that_fit(shape: PageShape, kv_cache_bytes: int, tokens_min: int) -> in
     if pages < needed:
         tokens = max(0, pages - 1) * shape.page_tokens
         raise StartError(
-            f"The KV cache of {_mib(kv_cache_bytes)} holds {tokens} tokens; "
-            f"{tokens_min} are needed, which take {_mib(needed * shape.bytes)}. "
+            f"The KV cache of {mib(kv_cache_bytes)} holds {tokens} tokens; "
+            f"{tokens_min} are needed, which take {mib(needed * shape.bytes)}. "
             "Raise the KV cache's size or lower the largest model length."
         )
     return pages
@@ -39,8 +39,8 @@ def check_memory(weights_bytes: int, kv_bytes: int, meminfo: Path = MEMINFO) -> 
     needed = weights_bytes + kv_bytes + OVERHEAD_BYTES
     if available is not None and needed > available:
         raise StartError(
-            f"The model needs {_mib(needed)} of memory (weights {_mib(weights_bytes)}, KV cache {_mib(kv_bytes)}, "
-            f"work {_mib(OVERHEAD_BYTES)}) and {_mib(available)} are available. "
+            f"The model needs {mib(needed)} of memory (weights {mib(weights_bytes)}, KV cache {mib(kv_bytes)}, "
+            f"work {mib(OVERHEAD_BYTES)}) and {mib(available)} are available. "
             "Serve a smaller model, make the KV cache smaller, or free memory.",
             code="out_of_memory",
         )
@@ -55,5 +55,6 @@ def _available_bytes(meminfo: Path) -> int | None:
     return int(kib) * 1024 if kib is not None else None
 
 
-def _mib(count: int) -> str:
+def mib(count: int) -> str:
+    """Return `count` bytes for a reader."""
     return f"{count / (1 << 20):,.0f} MiB"

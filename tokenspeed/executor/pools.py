@@ -41,26 +41,51 @@ class PageShape:
 class PagePool:
     """The KV cache: for each layer two tensors [pages, page_tokens, kv_heads, head_dim]."""
 
-    def __init__(self, shape: PageShape, pages_total: int) -> None:
+    def __init__(self, shape: PageShape, pages_total: int, device: str = "cpu") -> None:
         """Reserve zeroed pages: kernels read padding, and it must be finite."""
         self.pages_total = pages_total
         sizes = (2, pages_total, shape.page_tokens, shape.kv_heads, shape.head_dim)
         layer_bytes = pages_total * shape.bytes // shape.layers
-        # numpy takes zeroed memory from the operating system, which hands it out on first touch;
-        # torch.zeros would write it all now.
-        memory = [torch.from_numpy(np.zeros(layer_bytes, np.uint8)) for _ in range(shape.layers)]
-        blocks = [layer.view(shape.dtype).view(sizes) for layer in memory]
+        blocks = [_zeroed(layer_bytes, device).view(shape.dtype).view(sizes) for _ in range(shape.layers)]
         self.layers = [KvPages(block[0], block[1]) for block in blocks]
 
 
-class SlotPool:
-    """Per-slot state: page table, last id, sampling settings. `slots` counts slot 0."""
+def _zeroed(count: int, device: str) -> torch.Tensor:
+    if device == "cpu":
+        # numpy takes zeroed memory from the operating system, which hands it out on first touch;
+        # torch.zeros would write it all now.
+        return torch.from_numpy(np.zeros(count, np.uint8))
+    return torch.zeros(count, dtype=torch.uint8, device=device)
+
+
+class PageTables:
+    """Which page holds which positions of each slot, as the plans have told. `slots` counts slot 0."""
 
     def __init__(self, slots: int, max_model_len: int, page_tokens: int) -> None:
         """Reserve everything at once."""
         self.slots = slots
         self.pages_max = -(-(max_model_len + LOOKAHEAD_TOKENS) // page_tokens)
         self.page_table = np.zeros((slots, self.pages_max), np.int64)
+        # Entries [0, covered) of a slot's table are written.
+        self.covered = np.zeros(slots, np.int64)
+
+    def open(self, opening: SlotOpening) -> None:
+        """Take a slot's pages away."""
+        self.page_table[opening.slot] = 0
+        self.covered[opening.slot] = 0
+
+    def set_pages(self, slots: Ints, indices: Ints, pages: Ints) -> None:
+        """Write page-table entries; those of one slot leave no gap."""
+        self.page_table[slots, indices] = pages
+        np.maximum.at(self.covered, slots, indices + 1)
+
+
+class SlotPool(PageTables):
+    """Per-slot state of the CPU executor: page table, last id, sampling settings."""
+
+    def __init__(self, slots: int, max_model_len: int, page_tokens: int) -> None:
+        """Reserve everything at once."""
+        super().__init__(slots, max_model_len, page_tokens)
         self.last_id = np.zeros(slots, np.int64)
         self.temperature = np.zeros(slots, np.float32)
         self.top_k = np.zeros(slots, np.int64)
@@ -72,8 +97,8 @@ class SlotPool:
 
     def open(self, opening: SlotOpening) -> None:
         """Write everything about a slot; nothing of what it held remains."""
+        super().open(opening)
         slot = opening.slot
-        self.page_table[slot] = 0
         self.last_id[slot] = 0
         self.temperature[slot] = opening.temperature
         self.top_k[slot] = opening.top_k
@@ -82,7 +107,3 @@ class SlotPool:
         self.seed[slot] = np.uint64(opening.seed & 0xFFFFFFFFFFFFFFFF).astype(np.int64)
         self.suppress_until[slot] = opening.suppress_until
         self.suppress[slot] = np.frombuffer(bytes(opening.suppress), np.int32).astype(np.int64)
-
-    def set_pages(self, slots: Ints, indices: Ints, pages: Ints) -> None:
-        """Write page-table entries."""
-        self.page_table[slots, indices] = pages

@@ -40,7 +40,7 @@ class LanguageModel(Protocol):
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the logits [rows, vocab] of `hidden` [rows, hidden]."""
+        """Return the float32 logits [rows, vocab] of `hidden` [rows, hidden]."""
         ...
 
 
@@ -53,6 +53,7 @@ class Declared:
     checkpoint: CheckpointTensors
     group: Group
     dtype: torch.dtype
+    device: str
     weights_bytes: int
 
     @property
@@ -63,12 +64,17 @@ class Declared:
     def load(self, progress: Progress) -> LanguageModel:
         """Read the weights and return the model."""
         ignored = frozenset({HEAD}) if self.shape.tied else frozenset()
-        load_weights(self.model, self.checkpoint, self.dtype, self.group.rank, self.group.ranks, ignored, progress)
+        load_weights(
+            self.model, self.checkpoint, self.dtype, self.device, self.group.rank, self.group.ranks, ignored, progress
+        )
         return self.model
 
 
 def declare_model(path: str, max_position: int, dtype: torch.dtype, kernels: Selector, group: Group) -> Declared:
-    """Declare the model at `path` for positions below `max_position`; raises `StartError`."""
+    """Declare the model at `path` for positions below `max_position`, on the device of `kernels`.
+
+    Raises `StartError`.
+    """
     shape = read_shape(path)
     checkpoint = open_checkpoint(path, shape.head_dim)
     if not shape.tied and HEAD not in checkpoint.shapes:
@@ -77,7 +83,8 @@ def declare_model(path: str, max_position: int, dtype: torch.dtype, kernels: Sel
     _check_divides(shape, group.ranks)
     model = ARCHITECTURES[shape.architecture](shape, max_position)
     prepare(model, kernels, dtype, group)
-    return Declared(shape, model, checkpoint, group, dtype, weights_bytes(model, group.ranks, dtype))
+    weights = weights_bytes(model, group.ranks, dtype)
+    return Declared(shape, model, checkpoint, group, dtype, kernels.platform.device, weights)
 
 
 def prepare(model: Module, kernels: Selector, dtype: torch.dtype, group: Group) -> None:

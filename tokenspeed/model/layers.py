@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 from tokenspeed_kernels import Selector, activation, attention, embedding, gemm, norm, rope
-from tokenspeed_kernels.attention import AttentionRows
+from tokenspeed_kernels.attention import StepRows
 
 from tokenspeed.model.config import RopeShape
-from tokenspeed.model.module import PARTIAL, REPLICATED, SHARDED, Parameter, Placement
+from tokenspeed.model.module import PARTIAL, REPLICATED, SHARDED, Module, Parameter, Placement
 from tokenspeed.model.placement import Group, Leaf
 from tokenspeed.model.rope import inverse_frequency
 
@@ -28,7 +28,7 @@ class KvPages:
 
 @dataclass(frozen=True, slots=True)
 class ForwardStep:
-    """One step's tokens, row after row: three int64 tensors [tokens] and the rows' layout.
+    """One step's tokens, row after row: three integer tensors [tokens] and the rows' layout.
 
     `places` says where a token's keys and values go: page * page_tokens + offset.
     """
@@ -36,7 +36,7 @@ class ForwardStep:
     ids: torch.Tensor
     positions: torch.Tensor
     places: torch.Tensor
-    rows: AttentionRows
+    rows: StepRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,10 @@ class Head(Leaf):
 
     def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
         """Choose the product."""
-        self._multiply = gemm.linear(kernels, dtype)
+        self._multiply = gemm.head(kernels, dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return [rows, vocab] for x [rows, hidden]."""
+        """Return float32 [rows, vocab] for x [rows, hidden]."""
         return self.leave(self._multiply(x, self.weight.data))
 
 
@@ -149,12 +149,17 @@ class SiluMul(Leaf):
         return self.leave(self._silu_mul(gate_up))
 
 
-class Rope:
+class Rope(Module):
     """The rotation of every position of a model. It has no weights and is no step of the chain."""
 
     def __init__(self, shape: RopeShape, head_dim: int, max_position: int) -> None:
         """Compute the tables of positions 0 to max_position - 1."""
         self._cos, self._sin = rope.rotation(torch.arange(max_position), inverse_frequency(shape, head_dim))
+
+    def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
+        """Take the tables to the device. They are computed on the CPU, so that all devices turn alike."""
+        self._cos = self._cos.to(kernels.platform.device)
+        self._sin = self._sin.to(kernels.platform.device)
 
     def __call__(self, positions: torch.Tensor) -> Rotation:
         """Return the rotation of `positions` [tokens]."""

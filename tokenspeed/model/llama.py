@@ -122,5 +122,5 @@ class Llama(Module):
         return self.model(step, cache)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return float logits [rows, vocab] for hidden states [rows, hidden]."""
+        """Return float32 logits [rows, vocab] for hidden states [rows, hidden]."""
         return self.lm_head(hidden)

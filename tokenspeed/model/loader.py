@@ -42,12 +42,13 @@ def load_weights(
     model: Module,
     checkpoint: CheckpointTensors,
     dtype: torch.dtype,
+    device: str,
     rank: int,
     ranks: int,
     ignored: frozenset[str],
     progress: Progress,
 ) -> None:
-    """Fill every parameter of `model` with this rank's share.
+    """Fill every parameter of `model` with this rank's share, in the memory of `device`.
 
     `ignored` are tensors that may be present and are not needed. Raises one `StartError` that names
     every tensor that is missing, unexpected or of another shape.
@@ -59,7 +60,7 @@ def load_weights(
     done = 0
     for piece in pieces:
         if id(piece.parameter) not in targets:
-            targets[id(piece.parameter)] = piece.parameter.allocate(ranks, dtype)
+            targets[id(piece.parameter)] = piece.parameter.allocate(ranks, dtype, device)
         _fill(targets[id(piece.parameter)], piece, checkpoint, rank, ranks)
         done += torch.Size(piece.shape).numel()
         progress("load weights", done / total)

@@ -32,8 +32,9 @@ class Parameter:
 
     `pieces` are the checkpoint's tensors that lie one after the other along axis 0, by name and
     size; one nameless piece is the usual case. `cut` is the axis that ranks share out, piece by
-    piece. A matrix is declared [out, in], as checkpoints have it, and lies [in, out], as the
-    products want it.
+    piece. A matrix is declared [out, in], as checkpoints have it, and given to the products as
+    [in, out]. On the CPU it lies that way in memory too; on a GPU each output's weights lie side
+    by side, as the kernels there read them, and `data` is a transposed view.
     """
 
     def __init__(
@@ -61,9 +62,13 @@ class Parameter:
             sizes[self.cut] //= ranks
         return tuple(sizes)
 
-    def allocate(self, ranks: int, dtype: torch.dtype) -> torch.Tensor:
-        """Reserve this rank's share and return it in the declared shape."""
-        self._data = torch.empty(self.shape(ranks)[::-1], dtype=dtype)
+    def allocate(self, ranks: int, dtype: torch.dtype, device: str) -> torch.Tensor:
+        """Reserve this rank's share on `device` and return it in the declared shape."""
+        shape = self.shape(ranks)
+        if device == "cpu":
+            self._data = torch.empty(shape[::-1], dtype=dtype)
+        else:
+            self._data = torch.empty(shape, dtype=dtype, device=device).t()
         return self._data.t()
 
 

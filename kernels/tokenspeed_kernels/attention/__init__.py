@@ -43,6 +43,9 @@ class AttentionRows:
         return cast("Prepared", self._prepared[prepare])
 
 
+StepRows = AttentionRows
+
+
 class PagedAttentionKernel(Protocol):
     """Attends for all rows of a step."""
 

@@ -29,6 +29,11 @@ def linear(kernels: Selector, dtype: torch.dtype) -> LinearKernel:
     return kernels.select_kernel(ask("gemm", "linear", dtype))
 
 
+def head(kernels: Selector, dtype: torch.dtype) -> LinearKernel:
+    """Return linear."""
+    return linear(kernels, dtype)
+
+
 SPECS = (
     KernelSpec(
         name="torch_linear",

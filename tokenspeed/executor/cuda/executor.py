@@ -1,0 +1,139 @@
+"""Plans in, ids out, on one GPU: the executor's face over the steps in flight.
+
+Owns the steps between their launch and their outcome. A step is one copy up, one graph (or, with
+prompts in it, the same code launched piece by piece) and one copy of the ids down. The caller's
+loop never waits: a native thread waits for each step's event.
+
+Invariant: steps run in the order of their plans, and outcomes come in that order too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tokenspeed_kernels import KernelError
+
+from tokenspeed.config import ExecutorConfig
+from tokenspeed.errors import EngineError, StartError
+from tokenspeed.executor.batch import Plan
+from tokenspeed.executor.completion import EventWaiter
+from tokenspeed.executor.cuda.buffers import COPIES
+from tokenspeed.executor.cuda.runner import StepRunner
+from tokenspeed.executor.face import StepOutcome
+from tokenspeed.messages.executor import StepPlan
+from tokenspeed.model.loader import Progress
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step under way, or one that failed before it began. `slots` are those of its sampled rows."""
+
+    step: int
+    copy: int
+    slots: list[int]
+    begin_us: int
+    dropped: bool = False
+    outcome: StepOutcome | None = None
+
+
+class CudaExecutor:
+    """One rank on one GPU; every method but `load` is called from one thread."""
+
+    def __init__(self, runner: StepRunner) -> None:
+        """Launch on `runner`; see `load`."""
+        self._runner = runner
+        self._events = [torch.cuda.Event(blocking=True) for _ in range(COPIES)]
+        self._waiter = EventWaiter(torch.cuda.current_device())
+        self._free = deque(range(COPIES))
+        self._flights: deque[Flight] = deque()
+        self._waiting: deque[StepPlan] = deque()
+        self._ended_us = 0
+        limits = runner.limits
+        self.page_tokens = limits.page_tokens
+        self.pages_total = (limits.pages_total,)
+        self.slots = limits.slots
+        self.vocab_tokens = limits.vocab
+
+    @classmethod
+    def load(cls, config: ExecutorConfig, progress: Progress) -> CudaExecutor:
+        """Read the model, reserve everything and capture the graphs; `progress` hears (phase, share done).
+
+        Raises `StartError` if the GPU is missing or too old, or the model does not fit.
+        """
+        try:
+            return cls(StepRunner.load(config, progress))
+        except KernelError as error:
+            raise StartError(str(error)) from error
+
+    def submit(self, plan: StepPlan) -> None:
+        """Launch `plan`, or keep it until a buffer is free."""
+        self._waiting.append(plan)
+        self._launch_waiting()
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while outcomes wait."""
+        return self._waiter.fileno()
+
+    def collect(self) -> list[StepOutcome]:
+        """Return what has ended, in the order of `submit`.
+
+        Raises `EngineError` if the GPU reports an error: nothing can be computed in this process then.
+        """
+        for copy, done_us in self._waiter.done():
+            flight = next(flight for flight in self._flights if flight.copy == copy and flight.outcome is None)
+            flight.outcome = self._outcome(flight, done_us)
+            self._free.append(copy)
+        ended = []
+        while self._flights and (outcome := self._flights[0].outcome) is not None:
+            if not self._flights.popleft().dropped:
+                ended.append(outcome)
+        self._launch_waiting()
+        return ended
+
+    def forget(self) -> None:
+        """Drop the outcomes of all plans so far; those that wait for a buffer are not run."""
+        self._waiting.clear()
+        for flight in self._flights:
+            flight.dropped = True
+
+    def close(self) -> None:
+        """Wait for the GPU and give the memory back."""
+        self._waiter.close()
+        torch.cuda.synchronize()
+        del self._runner
+
+    def _launch_waiting(self) -> None:
+        while self._waiting and self._free:
+            plan = self._waiting.popleft()
+            try:
+                self._launch(plan)
+            except (EngineError, torch.cuda.OutOfMemoryError) as error:
+                # Rows that run out of memory have harmed nobody: the next step finds what they wrote.
+                text = error.message if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
+                outcome = StepOutcome(plan.step, 0, b"", b"", text)
+                self._flights.append(Flight(plan.step, -1, [], 0, outcome=outcome))
+                self._waiter.wake()
+
+    def _launch(self, plan: StepPlan) -> None:
+        begin_us = time.monotonic_ns() // 1000
+        checked = Plan(plan, self._runner.tables, self._runner.limits)
+        copy = self._free[0]
+        self._runner.launch(checked, copy, self._events[copy])
+        self._free.popleft()
+        slots = checked.slots[checked.sample].tolist()
+        self._flights.append(Flight(plan.step, copy, slots, begin_us))
+        self._waiter.wait(self._events[copy].cuda_event, copy)
+
+    def _outcome(self, flight: Flight, done_us: int) -> StepOutcome:
+        step_us = done_us - max(flight.begin_us, self._ended_us)
+        self._ended_us = done_us
+        ids = self._runner.download.read(flight.copy, len(flight.slots))
+        if (ids < 0).any():
+            bad = [slot for slot, token in zip(flight.slots, ids.tolist(), strict=True) if token < 0]
+            text = f"The model's logits are not finite for slots {bad}; its weights or pages are damaged."
+            return StepOutcome(flight.step, step_us, b"", b"", text)
+        return StepOutcome(flight.step, step_us, np.ones(len(ids), np.int32).tobytes(), ids.tobytes(), "")

@@ -1,0 +1,134 @@
+"""From a checked plan to the words that go up.
+
+Owns the order of a step's tokens on the device: rows of one token first, padded to a bucket, then
+the rows of several. It does not know what computes them.
+
+Invariant: sampled rows keep the plan's order, so that ids come down as they are reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tokenspeed_kernels.step import OPENING_WORDS, pack_header, pack_openings
+
+from tokenspeed.executor.batch import Plan, Tokens
+from tokenspeed.executor.cuda.buffers import HostSections, Words
+from tokenspeed.executor.pools import Ints, PageTables
+
+ENTRY_WORDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a step is made of.
+
+    `singles` rows of one token, `bucket` the tokens they take with padding; then the extend rows'
+    `counts`, `contexts` [rows] and page `table` [rows, pages], int32. `samples` rows are sampled.
+    A step is `plain` if all its rows have one token and are sampled: a graph has it.
+    """
+
+    singles: int
+    bucket: int
+    samples: int
+    counts: Words
+    contexts: Words
+    table: Words
+    tail_words: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether a decode graph computes this step."""
+        return 0 < self.singles == self.samples and not len(self.counts)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens with padding."""
+        return self.bucket + int(self.counts.sum())
+
+
+def buckets(rows_max: int) -> tuple[int, ...]:
+    """Return the row counts that have a graph, smallest first; the last is `rows_max`."""
+    small = [size for size in (1, 2, 4, 8, 16) if size < rows_max]
+    return (*small, *range(32, rows_max, 32), rows_max)
+
+
+def bucket_of(sizes: tuple[int, ...], rows: int) -> int:
+    """Return the smallest bucket that takes `rows`, 0 for none."""
+    return next(size for size in (0, *sizes) if size >= rows)
+
+
+def tail_words_max(tables: PageTables) -> int:
+    """Return the words of the largest tail: every slot opened, every page entry written."""
+    return tables.slots * (OPENING_WORDS + ENTRY_WORDS * tables.pages_max)
+
+
+def shape_of(plan: Plan, tables: PageTables, sizes: tuple[int, ...]) -> StepShape:
+    """Return the shape of `plan`, which has been applied to `tables`; its rows fit the largest bucket."""
+    singles, samples = int((plan.tokens == 1).sum()), int(plan.sample.sum())
+    wide = plan.tokens > 1
+    table = plan.table(tables)[wide] if wide.any() else np.zeros((0, 0), np.int64)
+    tail = len(plan.openings) * OPENING_WORDS + plan.entries.size
+    return StepShape(
+        singles,
+        bucket_of(sizes, singles),
+        samples,
+        plan.tokens[wide].astype(np.int32),
+        plan.context[wide].astype(np.int32),
+        table.astype(np.int32),
+        tail,
+    )
+
+
+def write_step(plan: Plan, tables: PageTables, shape: StepShape, host: HostSections) -> None:
+    """Write everything of `plan` into `host`."""
+    _write_tail(plan, host)
+    if len(plan.slots):
+        _write_tokens(plan, plan.expand(tables), shape, host)
+        _write_samples(plan, shape, host)
+
+
+def _write_tail(plan: Plan, host: HostSections) -> None:
+    openings = len(plan.openings)
+    entries_at = openings * OPENING_WORDS
+    pack_header(host.header, openings, host.tail_offset, len(plan.entries), host.tail_offset + entries_at)
+    if openings:
+        pack_openings(plan.openings, host.tail[:entries_at].reshape(openings, OPENING_WORDS))
+    host.tail[entries_at : entries_at + plan.entries.size] = plan.entries.reshape(-1)
+
+
+def _write_tokens(plan: Plan, tokens: Tokens, shape: StepShape, host: HostSections) -> None:
+    places = _device_order(plan, tokens, shape)
+    for section, values in (
+        (host.ids, tokens.ids),
+        (host.slots, plan.slots[tokens.rows]),
+        (host.positions, tokens.positions),
+        (host.places, tokens.places),
+    ):
+        section[shape.singles : shape.bucket] = 0
+        section[places] = values
+
+
+def _device_order(plan: Plan, tokens: Tokens, shape: StepShape) -> Ints | slice:
+    """Return where on the device each token of the plan's order lies."""
+    if not len(shape.counts):
+        return slice(0, shape.singles)
+    single = (plan.tokens == 1)[tokens.rows]
+    places = np.empty(len(tokens.rows), np.int64)
+    places[single] = np.arange(shape.singles)
+    places[~single] = np.arange(shape.bucket, shape.tokens)
+    return places
+
+
+def _write_samples(plan: Plan, shape: StepShape, host: HostSections) -> None:
+    firsts = np.where(plan.tokens == 1, 0, plan.tokens)
+    single = plan.tokens == 1
+    last = np.where(single, single.cumsum() - 1, shape.bucket + firsts.cumsum() - 1)
+    for section, values in (
+        (host.sample_tokens, last[plan.sample]),
+        (host.sample_slots, plan.slots[plan.sample]),
+        (host.sample_positions, (plan.context + plan.tokens)[plan.sample]),
+    ):
+        section[: shape.samples] = values
+        section[shape.samples :] = 0

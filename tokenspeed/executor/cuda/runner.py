@@ -1,0 +1,187 @@
+"""Everything of one rank that lies on the GPU, and the computation of a step over it.
+
+Owns the model, pages, slots, staging buffers, graphs and the stream they are used on. Position is
+the only progress, and a plan tells it; nothing on the device counts.
+
+Invariant: the stream's order alone keeps a slot or a page that changes hands right, and a step's
+bits depend on its bucket and not on whether a graph replayed it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from tokenspeed_kernels import Selector, selector
+from tokenspeed_kernels.attention import DecodeRows, ExtendRows, SlotRows
+from tokenspeed_kernels.sampling import SlotSettings, choose
+from tokenspeed_kernels.selection import parse_overrides
+from tokenspeed_kernels.step import apply
+
+from tokenspeed.config import ExecutorConfig
+from tokenspeed.errors import EngineError, StartError
+from tokenspeed.executor.batch import Limits, Plan
+from tokenspeed.executor.cuda.buffers import Download, Sections, Upload
+from tokenspeed.executor.cuda.graphs import DecodeGraphs
+from tokenspeed.executor.cuda.layout import (
+    StepShape,
+    bucket_of,
+    buckets,
+    shape_of,
+    tail_words_max,
+    write_step,
+)
+from tokenspeed.executor.cuda.memory import check_weights_fit, measured_peak, page_count
+from tokenspeed.executor.pools import PagePool, PageShape, PageTables
+from tokenspeed.model.build import LanguageModel, declare_model
+from tokenspeed.model.layers import ForwardStep
+from tokenspeed.model.loader import Progress
+from tokenspeed.model.placement import OneRank
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+CAPABILITY_MIN = (8, 0)
+# Besides the largest step: sizes of prompts whose first run compiles or loads something.
+WARM_UP_TOKENS = (2, 17, 300)
+
+
+class StepRunner:
+    """Computes the steps of one rank; `load` builds it."""
+
+    def __init__(
+        self, model: LanguageModel, kernels: Selector, page: PageShape, config: ExecutorConfig, vocab: int
+    ) -> None:
+        """Reserve slots and buffers, and the padding's page alone; `take_pages` brings the others."""
+        self.stream = torch.cuda.current_stream()
+        self._model = model
+        self._apply, self._choose = apply(kernels), choose(kernels)
+        self._page, self._vocab = page, vocab
+        self._device = kernels.platform.device
+        self._length, self._tokens_max = config.model.max_model_len, config.chunked_prefill_size
+        rows = config.max_num_seqs
+        # A slot is free again only with the result of the last step that named it: twice as many as
+        # run at once, so that no admission waits for that.
+        self.tables = PageTables(1 + 2 * rows, self._length, page.page_tokens)
+        slots, width = self.tables.slots, self.tables.pages_max
+        self._settings = SlotSettings.allocate(slots, self._device)
+        self._page_table = torch.zeros(slots, width, dtype=torch.int32, device=self._device)
+        self._last_id = torch.zeros(slots, dtype=torch.int32, device=self._device)
+        tail = tail_words_max(self.tables)
+        self._narrow = Upload(rows, rows, tail, self._device)
+        self._wide = Upload(rows + self._tokens_max, rows, tail, self._device)
+        self.download = Download(rows)
+        self._sizes = buckets(rows)
+        self._graphs: DecodeGraphs | None = None
+        self.take_pages(1)
+
+    @classmethod
+    def load(cls, config: ExecutorConfig, progress: Progress) -> StepRunner:
+        """Read the model, measure its largest step, reserve pages and capture; raises `StartError`."""
+        kernels = _kernels(config)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        progress("read the checkpoint", 0.0)
+        with torch.inference_mode(), torch.cuda.stream(torch.cuda.Stream()):
+            declared = declare_model(
+                config.model.path, config.model.max_model_len, DTYPES[config.model.dtype], kernels, OneRank()
+            )
+            check_weights_fit(declared.weights_bytes, config.gpu_memory_utilization)
+            shape = declared.shape
+            page = PageShape(shape.layers, config.page_tokens, declared.kv_heads, shape.head_dim, declared.dtype)
+            runner = cls(declared.load(progress), kernels, page, config, shape.vocab)
+            runner.take_pages(page_count(config, page, runner._warm_up(progress)))
+            if not config.enforce_eager:
+                runner._graphs = DecodeGraphs(runner._sizes, runner._decode, progress)
+            runner.stream.synchronize()
+        return runner
+
+    def take_pages(self, pages_total: int) -> None:
+        """Give the present pages back and reserve `pages_total`."""
+        self._pages: PagePool | None = None
+        self._pages = PagePool(self._page, pages_total, self._device)
+        tables = self.tables
+        self.limits = Limits(
+            tables.slots, pages_total, tables.pages_max, self._page.page_tokens, self._length, self._vocab
+        )
+
+    @torch.inference_mode()
+    def launch(self, plan: Plan, copy: int, ended: torch.cuda.Event) -> None:
+        """Send `plan` up through host buffer `copy`, compute it, and record `ended` behind its ids.
+
+        Raises `EngineError` for more rows than the largest bucket has; nothing is written then.
+        """
+        if len(plan.slots) > self._sizes[-1]:
+            raise EngineError(f"The plan has {len(plan.slots)} rows; at most {self._sizes[-1]} are run.")
+        plan.apply(self.tables)
+        shape = shape_of(plan, self.tables, self._sizes)
+        upload = self._narrow if shape.plain else self._wide
+        write_step(plan, self.tables, shape, upload.host[copy])
+        with torch.cuda.stream(self.stream):
+            upload.send(copy, shape.tail_words)
+            ids = self._plain(shape.bucket) if shape.plain else self._mixed(shape)
+            self.download.fetch(copy, ids[: shape.samples])
+            ended.record()
+
+    def _plain(self, bucket: int) -> torch.Tensor:
+        return self._decode(bucket) if self._graphs is None else self._graphs.replay(bucket)
+
+    def _decode(self, bucket: int) -> torch.Tensor:
+        """Compute a step of `bucket` rows of one token, all sampled: what a graph holds."""
+        staged = self._narrow.device
+        rows = SlotRows(DecodeRows(staged.slots[:bucket], staged.positions[:bucket], self._page_table), None)
+        hidden = self._hidden(staged, bucket, rows)
+        return self._sample(hidden, staged.slots[:bucket], staged.sample_positions[:bucket])
+
+    def _mixed(self, shape: StepShape) -> torch.Tensor:
+        """Compute any step; only its sizes are read from `shape`, and the extend rows."""
+        staged, bucket = self._wide.device, shape.bucket
+        decode = DecodeRows(staged.slots[:bucket], staged.positions[:bucket], self._page_table) if bucket else None
+        extend = ExtendRows(shape.counts, shape.contexts, shape.table) if len(shape.counts) else None
+        hidden = self._hidden(staged, shape.tokens, SlotRows(decode, extend))
+        samples = bucket_of(self._sizes, shape.samples)
+        picked = hidden.index_select(0, staged.sample_tokens[:samples])
+        return self._sample(picked, staged.sample_slots[:samples], staged.sample_positions[:samples])
+
+    def _hidden(self, staged: Sections, tokens: int, rows: SlotRows) -> torch.Tensor:
+        assert self._pages is not None
+        ids = staged.ids[:tokens]
+        self._apply(staged.whole, ids, staged.slots[:tokens], self._settings, self._page_table, self._last_id)
+        if not tokens:
+            return torch.empty(0, 1, device=self._device)
+        step = ForwardStep(ids, staged.positions[:tokens], staged.places[:tokens], rows)
+        return self._model(step, self._pages.layers)
+
+    def _sample(self, hidden: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        if not len(slots):
+            return self._last_id[:0]
+        return self._choose(self._model.logits(hidden), self._settings, slots, positions, self._last_id)
+
+    def _warm_up(self, progress: Progress) -> int:
+        """Run what compiles or loads something, and return the bytes that the largest steps take."""
+        most, rows = self._tokens_max, self._sizes[-1]
+        for done, tokens in enumerate(size for size in WARM_UP_TOKENS if size < most):
+            progress("warm up", done / (len(WARM_UP_TOKENS) + 2))
+            self._mixed(_padding(tokens, 0, 1, self._page.page_tokens))
+        progress("warm up", 0.6)
+        mixed = measured_peak(lambda: self._mixed(_padding(most, rows, rows, self._page.page_tokens)))
+        progress("warm up", 0.8)
+        return mixed + measured_peak(lambda: self._decode(rows))
+
+
+def _padding(tokens: int, rows: int, samples: int, page_tokens: int) -> StepShape:
+    """Return a step of padding: one prompt of `tokens` tokens and `rows` rows of one, all in page 0."""
+    table = np.zeros((1, -(-tokens // page_tokens)), np.int32)
+    return StepShape(rows, rows, samples, np.array([tokens], np.int32), np.zeros(1, np.int32), table, 0)
+
+
+def _kernels(config: ExecutorConfig) -> Selector:
+    if not torch.cuda.is_available():
+        raise StartError("The device is cuda, and torch finds none. Serve with --device cpu, or look at nvidia-smi.")
+    capability = torch.cuda.get_device_capability()
+    if capability < CAPABILITY_MIN:
+        raise StartError(
+            f"{torch.cuda.get_device_name()} has compute capability {capability[0]}.{capability[1]}; "
+            f"{CAPABILITY_MIN[0]}.{CAPABILITY_MIN[1]} or above is needed."
+        )
+    if config.model.dtype not in DTYPES:
+        raise StartError(f"The dtype is {config.model.dtype}; {', '.join(DTYPES)} are supported on {config.device}.")
+    if config.ranks != 1:
+        raise StartError(f"{config.ranks} ranks are wanted; one GPU is supported.")
+    return selector("cuda", config=parse_overrides(config.kernels), capability=capability)
