@@ -100,9 +100,12 @@ async def hear(stream: Stream) -> Heard:
     return Heard(text, ids, finish, cached, prompt, times)
 
 
-async def hear_all(engine: AsyncEngine, prompts: Sequence[Chat | Ids], sampling: SamplingParams) -> list[Heard]:
-    """Send all prompts at once and read every reply."""
-    streams = [engine.generate(prompt, sampling) for prompt in prompts]
+async def hear_all(
+    engine: AsyncEngine, prompts: Sequence[Chat | Ids], sampling: SamplingParams | Sequence[SamplingParams]
+) -> list[Heard]:
+    """Send all prompts at once and read every reply; `sampling` is one for all or one for each."""
+    each = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
+    streams = [engine.generate(prompt, settings) for prompt, settings in zip(prompts, each, strict=True)]
     return list(await asyncio.gather(*map(hear, streams)))
 
 

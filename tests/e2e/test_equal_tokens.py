@@ -44,14 +44,15 @@ def _chats(count: int) -> list[Chat]:
 
 
 @cache
-def _prompt_ids(model: Path) -> dict[bytes, list[int]]:
+def prompt_ids(model: Path) -> dict[bytes, list[int]]:
+    """Return the ids of every prompt, by its messages."""
     config = TokenizerConfig(model=ModelConfig(path=str(model), served_name="demo", max_model_len=8192))
     builder = load_prompt_builder(config)
     return {prompt.messages: builder.ids(prompt).tolist() for prompt in _chats(len(PROMPTS))}
 
 
 def _check(model: Path, prompts: Sequence[Chat], replies: Sequence[Heard]) -> None:
-    ids = [_prompt_ids(model)[prompt.messages] for prompt in prompts]
+    ids = [prompt_ids(model)[prompt.messages] for prompt in prompts]
     assert [reply.prompt_tokens for reply in replies] == list(map(len, ids))
     runs = zip(ids, (reply.ids for reply in replies), strict=True)
     assert_equal_tokens(Reference(model), runs)

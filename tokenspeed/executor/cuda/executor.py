@@ -20,24 +20,29 @@ from tokenspeed_kernels import KernelError
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import EngineError, StartError
 from tokenspeed.executor.batch import Plan
-from tokenspeed.executor.completion import EventWaiter
 from tokenspeed.executor.cuda.buffers import COPIES
 from tokenspeed.executor.cuda.runner import StepRunner
+from tokenspeed.executor.cuda.waiter import ALREADY, EventWaiter
 from tokenspeed.executor.face import StepOutcome
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.loader import Progress
 
+NO_COPY = -1
+
 
 @dataclass(slots=True)
 class Flight:
-    """A step under way, or one that failed before it began. `slots` are those of its sampled rows."""
+    """A step under way, or one that failed before it began, and says why.
+
+    `copy` is the host buffer that it holds, `slots` are those of its sampled rows.
+    """
 
     step: int
+    begin_us: int
     copy: int
     slots: list[int]
-    begin_us: int
+    failure: str = ""
     dropped: bool = False
-    outcome: StepOutcome | None = None
 
 
 class CudaExecutor:
@@ -83,16 +88,16 @@ class CudaExecutor:
 
         Raises `EngineError` if the GPU reports an error: nothing can be computed in this process then.
         """
-        for copy, done_us in self._waiter.done():
-            flight = next(flight for flight in self._flights if flight.copy == copy and flight.outcome is None)
-            flight.outcome = self._outcome(flight, done_us)
-            self._free.append(copy)
-        ended = []
-        while self._flights and (outcome := self._flights[0].outcome) is not None:
-            if not self._flights.popleft().dropped:
-                ended.append(outcome)
+        outcomes = []
+        for _, done_us in self._waiter.done():
+            flight = self._flights.popleft()
+            outcome = self._outcome(flight, done_us)
+            if flight.copy != NO_COPY:
+                self._free.append(flight.copy)
+            if not flight.dropped:
+                outcomes.append(outcome)
         self._launch_waiting()
-        return ended
+        return outcomes
 
     def forget(self) -> None:
         """Drop the outcomes of all plans so far; those that wait for a buffer are not run."""
@@ -111,12 +116,16 @@ class CudaExecutor:
             plan = self._waiting.popleft()
             try:
                 self._launch(plan)
-            except (EngineError, torch.cuda.OutOfMemoryError) as error:
-                # Rows that run out of memory have harmed nobody: the next step finds what they wrote.
-                text = error.message if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
-                outcome = StepOutcome(plan.step, 0, b"", b"", text)
-                self._flights.append(Flight(plan.step, -1, [], 0, outcome=outcome))
-                self._waiter.wake()
+            except EngineError as error:
+                self._fail(plan, error.message)
+            except torch.cuda.OutOfMemoryError as error:
+                # Half a step has harmed nobody, but its copy up may still be reading the host's buffer.
+                self._runner.stream.synchronize()
+                self._fail(plan, f"the GPU is out of memory: {error}")
+
+    def _fail(self, plan: StepPlan, failure: str) -> None:
+        self._flights.append(Flight(plan.step, 0, NO_COPY, [], failure))
+        self._waiter.wait(ALREADY, plan.step)
 
     def _launch(self, plan: StepPlan) -> None:
         begin_us = time.monotonic_ns() // 1000
@@ -125,10 +134,12 @@ class CudaExecutor:
         self._runner.launch(checked, copy, self._events[copy])
         self._free.popleft()
         slots = checked.slots[checked.sample].tolist()
-        self._flights.append(Flight(plan.step, copy, slots, begin_us))
-        self._waiter.wait(self._events[copy].cuda_event, copy)
+        self._flights.append(Flight(plan.step, begin_us, copy, slots))
+        self._waiter.wait(self._events[copy].cuda_event, plan.step)
 
     def _outcome(self, flight: Flight, done_us: int) -> StepOutcome:
+        if flight.failure:
+            return StepOutcome(flight.step, 0, b"", b"", flight.failure)
         step_us = done_us - max(flight.begin_us, self._ended_us)
         self._ended_us = done_us
         ids = self._runner.download.read(flight.copy, len(flight.slots))
