@@ -14,7 +14,7 @@ from tokenspeed_kernels.sampling.philox import gumbel_all
 
 from tests.conftest import Record
 from tests.e2e.harness import Heard, hear, hear_all, run
-from tests.e2e.test_equal_tokens import PROMPTS, prompt_ids
+from tests.e2e.test_equal_tokens import prompt_ids
 from tests.reference import TOLERANCE, Reference
 from tokenspeed.engine import AsyncEngine
 from tokenspeed.messages.base import pack_ids

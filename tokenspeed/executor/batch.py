@@ -33,7 +33,6 @@ from tokenspeed.messages.executor import (
 )
 from tokenspeed.model.layers import ForwardStep
 
-
 FROM_SLOT = -1
 
 

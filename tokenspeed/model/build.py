@@ -67,11 +67,14 @@ class Declared:
         load_weights(
             self.model, self.checkpoint, self.dtype, self.device, self.group.rank, self.group.ranks, ignored, progress
         )
+        self.model.place(self.device)
         return self.model
 
 
-def declare_model(path: str, max_position: int, dtype: torch.dtype, kernels: Selector, group: Group) -> Declared:
-    """Declare the model at `path` for positions below `max_position`, on the device of `kernels`.
+def declare_model(
+    path: str, max_position: int, dtype: torch.dtype, kernels: Selector, group: Group, device: str = "cpu"
+) -> Declared:
+    """Declare the model at `path` for positions below `max_position`, for `device`.
 
     Raises `StartError`.
     """
@@ -84,7 +87,7 @@ def declare_model(path: str, max_position: int, dtype: torch.dtype, kernels: Sel
     model = ARCHITECTURES[shape.architecture](shape, max_position)
     prepare(model, kernels, dtype, group)
     weights = weights_bytes(model, group.ranks, dtype)
-    return Declared(shape, model, checkpoint, group, dtype, kernels.platform.device, weights)
+    return Declared(shape, model, checkpoint, group, dtype, device, weights)
 
 
 def prepare(model: Module, kernels: Selector, dtype: torch.dtype, group: Group) -> None:

@@ -156,10 +156,9 @@ class Rope(Module):
         """Compute the tables of positions 0 to max_position - 1."""
         self._cos, self._sin = rope.rotation(torch.arange(max_position), inverse_frequency(shape, head_dim))
 
-    def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
-        """Take the tables to the device. They are computed on the CPU, so that all devices turn alike."""
-        self._cos = self._cos.to(kernels.platform.device)
-        self._sin = self._sin.to(kernels.platform.device)
+    def place(self, device: str) -> None:
+        """Take the tables to `device`. They are computed on the CPU, so that all devices turn alike."""
+        self._cos, self._sin = self._cos.to(device), self._sin.to(device)
 
     def __call__(self, positions: torch.Tensor) -> Rotation:
         """Return the rotation of `positions` [tokens]."""

@@ -100,6 +100,11 @@ class Module:
         for _, child in self.children():
             child.bind(kernels, dtype)
 
+    def place(self, device: str) -> None:
+        """Take what is no parameter to `device`; who has such extends this."""
+        for _, child in self.children():
+            child.place(device)
+
     def _parameters(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
         for name, value in vars(self).items():
             if isinstance(value, Parameter):

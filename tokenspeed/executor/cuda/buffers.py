@@ -67,7 +67,8 @@ class Upload:
         """Reserve everything; all words are 0, which is a step of padding."""
         words = (tokens, samples, tail_words)
         self.device = _sections(torch.zeros(_total(*words), dtype=torch.int32, device=device), *words)
-        pinned = [torch.zeros(_total(*words), dtype=torch.int32, pin_memory=True) for _ in range(COPIES)]
+        pin = device != "cpu"
+        pinned = [torch.zeros(_total(*words), dtype=torch.int32, pin_memory=pin) for _ in range(COPIES)]
         self.host = [HostSections(_sections(buffer, *words)) for buffer in pinned]
 
     def send(self, copy: int, tail_words: int) -> None:
@@ -79,9 +80,10 @@ class Upload:
 class Download:
     """Where sampled ids come down: one pinned buffer per copy."""
 
-    def __init__(self, samples: int) -> None:
-        """Reserve int32 [samples] three times."""
-        self._pinned = [torch.zeros(samples, dtype=torch.int32, pin_memory=True) for _ in range(COPIES)]
+    def __init__(self, samples: int, device: str) -> None:
+        """Reserve int32 [samples] three times, for a `device`."""
+        pin = device != "cpu"
+        self._pinned = [torch.zeros(samples, dtype=torch.int32, pin_memory=pin) for _ in range(COPIES)]
 
     def fetch(self, copy: int, ids: torch.Tensor) -> None:
         """Start the copy of `ids`."""

@@ -47,14 +47,20 @@ class StepRunner:
     """Computes the steps of one rank; `load` builds it."""
 
     def __init__(
-        self, model: LanguageModel, kernels: Selector, page: PageShape, config: ExecutorConfig, vocab: int
+        self,
+        model: LanguageModel,
+        kernels: Selector,
+        page: PageShape,
+        config: ExecutorConfig,
+        vocab: int,
+        stream: torch.cuda.Stream,
     ) -> None:
         """Reserve slots and buffers, and the padding's page alone; `take_pages` brings the others."""
-        self.stream = torch.cuda.current_stream()
+        self.stream = stream
         self._model = model
         self._apply, self._choose = apply(kernels), choose(kernels)
         self._page, self._vocab = page, vocab
-        self._device = kernels.platform.device
+        self._device = config.device
         self._length, self._tokens_max = config.model.max_model_len, config.chunked_prefill_size
         rows = config.max_num_seqs
         # A slot is free again only with the result of the last step that named it: twice as many as
@@ -67,7 +73,7 @@ class StepRunner:
         tail = tail_words_max(self.tables)
         self._narrow = Upload(rows, rows, tail, self._device)
         self._wide = Upload(rows + self._tokens_max, rows, tail, self._device)
-        self.download = Download(rows)
+        self.download = Download(rows, self._device)
         self._sizes = buckets(rows)
         self._graphs: DecodeGraphs | None = None
         self.take_pages(1)
@@ -78,18 +84,18 @@ class StepRunner:
         kernels = _kernels(config)
         torch.backends.cuda.matmul.allow_tf32 = False
         progress("read the checkpoint", 0.0)
-        with torch.inference_mode(), torch.cuda.stream(torch.cuda.Stream()):
-            declared = declare_model(
-                config.model.path, config.model.max_model_len, DTYPES[config.model.dtype], kernels, OneRank()
-            )
+        model, stream = config.model, torch.cuda.Stream()
+        with torch.inference_mode(), torch.cuda.stream(stream):
+            dtype = DTYPES[model.dtype]
+            declared = declare_model(model.path, model.max_model_len, dtype, kernels, OneRank(), config.device)
             check_weights_fit(declared.weights_bytes, config.gpu_memory_utilization)
             shape = declared.shape
             page = PageShape(shape.layers, config.page_tokens, declared.kv_heads, shape.head_dim, declared.dtype)
-            runner = cls(declared.load(progress), kernels, page, config, shape.vocab)
+            runner = cls(declared.load(progress), kernels, page, config, shape.vocab, stream)
             runner.take_pages(page_count(config, page, runner._warm_up(progress)))
             if not config.enforce_eager:
                 runner._graphs = DecodeGraphs(runner._sizes, runner._decode, progress)
-            runner.stream.synchronize()
+            stream.synchronize()
         return runner
 
     def take_pages(self, pages_total: int) -> None:
