@@ -139,15 +139,20 @@ def _scan_rows(count: int) -> int:
     raise KernelError(f"a step has {count} decode rows; attention takes {SCAN_ROWS[-1]} at most.")
 
 
-@triton.jit(do_not_specialize=["count", "budget", "table_stride"])
+# Nothing here may depend on a step: what is compiled for the first is what runs in all others.
+@triton.jit(
+    do_not_specialize=["count", "budget", "table_stride"],
+    do_not_specialize_on_alignment=["slots", "positions", "page_table"],
+)
 def _decode_kernel(
-    queries, keys, values, slots, positions, page_table, out,
-    parts, stats, arrived,
-    count, budget, table_stride, scale,
+    queries: tl.tensor, keys: tl.tensor, values: tl.tensor,
+    slots: tl.tensor, positions: tl.tensor, page_table: tl.tensor, out: tl.tensor,
+    parts: tl.tensor, stats: tl.tensor, arrived: tl.tensor,
+    count: int, budget: int, table_stride: int, scale: float,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE: tl.constexpr,
     BLOCK: tl.constexpr, BLOCKS_MIN: tl.constexpr,
     SCAN: tl.constexpr, GROUP_PAD: tl.constexpr, HEADS: tl.constexpr, DIMS: tl.constexpr, MERGE: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """One piece of one (row, key head); grid (kv_heads, count + budget). `scale` includes log2(e)."""
     kv_head = tl.program_id(0)
     piece = tl.program_id(1)
@@ -240,10 +245,11 @@ def _decode_kernel(
 
 @triton.jit
 def _merge(
-    parts, stats, out, first_piece, row_pieces, row, kv_head,
+    parts: tl.tensor, stats: tl.tensor, out: tl.tensor,
+    first_piece: tl.tensor, row_pieces: tl.tensor, row: tl.tensor, kv_head: tl.tensor,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
     GROUP_PAD: tl.constexpr, DIMS: tl.constexpr, MERGE: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Write one (row, key head) from its pieces, in their order, MERGE of them at a time."""
     member = tl.arange(0, GROUP_PAD)
     dims = tl.arange(0, DIMS)

@@ -116,12 +116,14 @@ def list_tiles(rows: ExtendRows, tile_rows: int, group: int) -> np.typing.NDArra
     return np.ascontiguousarray(tiles[np.argsort(-keys, kind="stable")])
 
 
-@triton.jit
+# The pages lie behind the tiles, at any alignment; a step must not need a variant of its own.
+@triton.jit(do_not_specialize_on_alignment=["tiles", "pages"])
 def _extend_kernel(
-    queries, keys, values, tiles, pages, out, scale,
+    queries: tl.tensor, keys: tl.tensor, values: tl.tensor, tiles: tl.tensor, pages: tl.tensor, out: tl.tensor,
+    scale: float,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, DIMS: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """One tile of one key head; grid (tiles * kv_heads). `scale` includes log2(e)."""
     kv_head = tl.program_id(0) % KV_HEADS
     entry = tiles + tl.program_id(0) // KV_HEADS * TILE
@@ -164,10 +166,12 @@ def _extend_kernel(
 
 @triton.jit
 def _attend(
-    query, keys, values, table, begin, end, blocks, last_seen, keys_seen, top, total, gathered, scale,
+    query: tl.tensor, keys: tl.tensor, values: tl.tensor, table: tl.tensor,
+    begin: tl.tensor, end: tl.tensor, blocks: tl.tensor, last_seen: tl.tensor, keys_seen: tl.tensor,
+    top: tl.tensor, total: tl.tensor, gathered: tl.tensor, scale: float,
     STRIDE: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, DIMS: tl.constexpr,
     MASKED: tl.constexpr,
-):  # fmt: skip
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """Take key blocks `begin` to `end` into (top, total, gathered), the softmax so far."""
     dims = tl.arange(0, DIMS)
     tokens = tl.arange(0, BLOCK)
