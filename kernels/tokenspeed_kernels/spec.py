@@ -9,7 +9,9 @@ Invariant: `KernelSpec.why_not` is empty exactly if the kernel can answer.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,7 +84,8 @@ class KernelSpec:
     choice. `capability` lists the devices, any of which will do. `traits` maps a trait to the
     values that are supported; a trait that is not named is free. `tags` name objectives at which
     the kernel is good ("latency", "throughput", "reference"); a higher `priority` wins among
-    kernels of equal standing.
+    kernels of equal standing. `requires` names the modules that the kernel imports and that this
+    package does not depend on; they are looked for, not imported, until the kernel is chosen.
     """
 
     name: str
@@ -96,6 +99,11 @@ class KernelSpec:
     traits: Mapping[str, Container[Trait]] = field(default_factory=dict)
     priority: int = 0
     tags: frozenset[str] = frozenset()
+    requires: tuple[str, ...] = ()
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the names of `requires` that are not installed."""
+        return tuple(name for name in self.requires if not _installed(name))
 
     def why_not(self, question: Question, platform: Platform) -> tuple[str, ...]:
         """Return every reason why this kernel cannot answer; empty means that it can."""
@@ -110,6 +118,7 @@ class KernelSpec:
         missing = question.features - self.features
         if missing:
             reasons.append(f"lacks {', '.join(sorted(missing))}")
+        reasons.extend(f"needs {name}, which is not installed" for name in self.missing())
         return tuple(reasons)
 
     def load(self) -> Callable[..., Any]:
@@ -117,6 +126,11 @@ class KernelSpec:
         module, _, function = self.entry.partition(":")
         kernel: Callable[..., Any] = getattr(importlib.import_module(module), function)
         return kernel
+
+
+@functools.cache
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 def _dotted(capability: tuple[int, int]) -> str:

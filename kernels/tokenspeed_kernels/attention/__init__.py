@@ -1,46 +1,73 @@
 """Attention over pages of keys and values.
 
-`attention.paged` takes one step whose rows may prefill (many queries) or decode (one query), each
-with its own context, through page tables. Query j of a row with c tokens of context sees positions
-0 to c + j. Query heads share key heads in groups: query head h reads key head h // (heads /
-kv_heads). The step's own keys and values are in the pages already.
+`attention.decode` takes rows of one query each, whose tables and positions lie in device memory;
+`attention.extend` rows of several queries, which the host knows; `attention.paged` a whole step.
+Query heads share key heads in groups: query head h reads key head h // (heads / kv_heads). A step's
+own keys and values are in the pages already. Scores are scaled by head_dim ** -0.5. What stands in a
+page behind a row's last position never matters.
+
+On a device a whole step is answered by the two others, see `SlotAttention`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar, cast
+from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
+from tokenspeed_kernels.attention.rows import AttentionRows, DecodeRows, ExtendRows, SlotRows
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HALF_DTYPES, REFERENCE_DTYPES
 from tokenspeed_kernels.selection import Selector
-from tokenspeed_kernels.spec import KernelSpec, ask
+from tokenspeed_kernels.spec import KernelError, KernelSpec, ask
 
-Prepared = TypeVar("Prepared")
+__all__ = [
+    "SPECS",
+    "AttentionRows",
+    "DecodeKernel",
+    "DecodeRows",
+    "ExtendKernel",
+    "ExtendRows",
+    "PagedAttentionKernel",
+    "SlotAttention",
+    "SlotRows",
+    "decode_attention",
+    "extend_attention",
+    "paged_attention",
+]
 
 
-class AttentionRows:
-    """Where the rows of one step lie: built once, read by every layer.
+class DecodeKernel(Protocol):
+    """Attends for rows of one query each."""
 
-    `queries` and `context` are int64 [rows] on the CPU: tokens of a row in this step, and tokens in
-    the pages before them. `page_table` is int64 [rows, pages]: entry i of a row holds positions
-    [i * page_tokens, (i + 1) * page_tokens); entries behind the last position are 0. Rows follow
-    each other in the step's tokens.
-    """
+    def __call__(
+        self,
+        queries: torch.Tensor,
+        key_pages: torch.Tensor,
+        value_pages: torch.Tensor,
+        rows: DecodeRows,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return [rows, heads * head_dim], which is `out` if that is given.
 
-    def __init__(self, queries: torch.Tensor, context: torch.Tensor, page_table: torch.Tensor) -> None:
-        """Keep the three tensors; the caller no longer writes to them."""
-        self.queries = queries
-        self.context = context
-        self.page_table = page_table
-        self._prepared: dict[object, object] = {}
+        `queries` is [rows, heads, head_dim], pages are [pages, page_tokens, kv_heads, head_dim], all
+        contiguous and of one dtype. Nothing is read back to the host: a graph may capture the call.
+        """
+        ...
 
-    def prepared(self, prepare: Callable[[AttentionRows, int], Prepared], page_tokens: int) -> Prepared:
-        """Return `prepare(self, page_tokens)`, computed by the first layer that asks."""
-        if prepare not in self._prepared:
-            self._prepared[prepare] = prepare(self, page_tokens)
-        return cast("Prepared", self._prepared[prepare])
+
+class ExtendKernel(Protocol):
+    """Attends for rows of several queries each."""
+
+    def __call__(
+        self,
+        queries: torch.Tensor,
+        key_pages: torch.Tensor,
+        value_pages: torch.Tensor,
+        rows: ExtendRows,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return [tokens, heads * head_dim], which is `out` if that is given; shapes as in decode."""
+        ...
 
 
 StepRows = AttentionRows
@@ -50,20 +77,62 @@ class PagedAttentionKernel(Protocol):
     """Attends for all rows of a step."""
 
     def __call__(
-        self, queries: torch.Tensor, key_pages: torch.Tensor, value_pages: torch.Tensor, rows: AttentionRows
+        self, queries: torch.Tensor, key_pages: torch.Tensor, value_pages: torch.Tensor, rows: AttentionRows | SlotRows
     ) -> torch.Tensor:
         """Return [tokens, heads * head_dim].
 
         `queries` is [tokens, heads, head_dim], pages are [pages, page_tokens, kv_heads, head_dim]
-        and hold only finite numbers. Scores are scaled by head_dim ** -0.5.
+        and hold only finite numbers. `rows` are `AttentionRows` on the CPU and `SlotRows` on a GPU.
         """
         ...
 
 
+class SlotAttention:
+    """A whole step on a device. A step of one kind of rows is one call and no copy."""
+
+    def __init__(self, decode: DecodeKernel, extend: ExtendKernel) -> None:
+        """Take the kernels of the two kinds of rows."""
+        self._decode = decode
+        self._extend = extend
+
+    def __call__(
+        self, queries: torch.Tensor, key_pages: torch.Tensor, value_pages: torch.Tensor, rows: AttentionRows | SlotRows
+    ) -> torch.Tensor:
+        """Return [tokens, heads * head_dim]; arguments as in `PagedAttentionKernel`."""
+        if not isinstance(rows, SlotRows):
+            raise KernelError("attention on a device takes SlotRows.")
+        if rows.extend is None and rows.decode is not None:
+            return self._decode(queries, key_pages, value_pages, rows.decode)
+        if rows.decode is None and rows.extend is not None:
+            return self._extend(queries, key_pages, value_pages, rows.extend)
+        if rows.decode is None or rows.extend is None:
+            raise KernelError("a step without rows was to attend.")
+        out = queries.new_empty(queries.shape[0], queries.shape[1] * queries.shape[2])
+        count = rows.decode.count
+        self._decode(queries[:count], key_pages, value_pages, rows.decode, out[:count])
+        self._extend(queries[count:], key_pages, value_pages, rows.extend, out[count:])
+        return out
+
+
+def decode_attention(kernels: Selector, dtype: torch.dtype, head_dim: int) -> DecodeKernel:
+    """Return the kernel of `attention.decode`."""
+    return kernels.select_kernel(ask("attention", "decode", dtype, head_dim=head_dim))
+
+
+def extend_attention(kernels: Selector, dtype: torch.dtype, head_dim: int) -> ExtendKernel:
+    """Return the kernel of `attention.extend`."""
+    return kernels.select_kernel(ask("attention", "extend", dtype, head_dim=head_dim))
+
+
 def paged_attention(kernels: Selector, dtype: torch.dtype, head_dim: int) -> PagedAttentionKernel:
-    """Return the kernel of `attention.paged`."""
+    """Return what attends for a whole step; layers call this one."""
+    if kernels.platform.device == "cuda":
+        return SlotAttention(decode_attention(kernels, dtype, head_dim), extend_attention(kernels, dtype, head_dim))
     return kernels.select_kernel(ask("attention", "paged", dtype, head_dim=head_dim))
 
+
+# Head sizes that the Triton kernels are tested with; others than powers of two are padded to one.
+TRITON_HEAD_DIMS = frozenset({16, 32, 64, 80, 96, 128, 256})
 
 SPECS = (
     KernelSpec(
@@ -86,5 +155,64 @@ SPECS = (
         dtypes=REFERENCE_DTYPES,
         priority=10,
         tags=frozenset({"latency", "throughput"}),
+    ),
+    KernelSpec(
+        name="torch_decode_attention",
+        family="attention",
+        mode="decode",
+        solution="reference",
+        entry="tokenspeed_kernels.attention.reference:decode_attention",
+        capability=CPU,
+        dtypes=REFERENCE_DTYPES,
+        tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="triton_decode_attention",
+        family="attention",
+        mode="decode",
+        solution="triton",
+        entry="tokenspeed_kernels.attention.triton_decode:decode_attention",
+        capability=GPU,
+        dtypes=GPU_DTYPES,
+        traits={"head_dim": TRITON_HEAD_DIMS},
+        priority=10,
+        tags=frozenset({"latency", "throughput"}),
+        requires=("triton",),
+    ),
+    KernelSpec(
+        name="torch_extend_attention",
+        family="attention",
+        mode="extend",
+        solution="reference",
+        entry="tokenspeed_kernels.attention.reference:extend_attention",
+        capability=CPU,
+        dtypes=REFERENCE_DTYPES,
+        tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="triton_extend_attention",
+        family="attention",
+        mode="extend",
+        solution="triton",
+        entry="tokenspeed_kernels.attention.triton_extend:extend_attention",
+        capability=GPU,
+        dtypes=GPU_DTYPES,
+        traits={"head_dim": TRITON_HEAD_DIMS},
+        priority=10,
+        tags=frozenset({"latency", "throughput"}),
+        requires=("triton",),
+    ),
+    KernelSpec(
+        name="flashinfer_extend_attention",
+        family="attention",
+        mode="extend",
+        solution="flashinfer",
+        entry="tokenspeed_kernels.attention.flashinfer_extend:extend_attention",
+        capability=GPU,
+        dtypes=HALF_DTYPES,
+        traits={"head_dim": frozenset({64, 128, 256})},
+        priority=20,
+        tags=frozenset({"latency", "throughput"}),
+        requires=("flashinfer",),
     ),
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tokenspeed_kernels.attention import AttentionRows
+from tokenspeed_kernels.attention.rows import AttentionRows
 
 # A group's longest row has at most this many times the pages of its shortest: more would gather
 # padding, less would make more calls of about 100 us.
