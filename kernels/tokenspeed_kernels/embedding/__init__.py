@@ -1,6 +1,7 @@
 """Vectors of tokens by id.
 
-The table lies as `gemm.linear` wants its weights, [hidden, vocab], since a tied table is both.
+The table lies as `gemm.linear` wants its weights, [hidden, vocab], since a tied table is both; on a
+GPU that is the transposed view of [vocab, hidden], and a lookup copies whole rows.
 `embedding.lookup` works on a slice of the vocabulary: ids outside of [first, first + columns) give
 zeros, so that the sum over all slices is the whole lookup.
 """
@@ -11,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -20,7 +21,11 @@ class LookupKernel(Protocol):
     """Looks ids up in a slice of the table."""
 
     def __call__(self, ids: torch.Tensor, table: torch.Tensor, first: int) -> torch.Tensor:
-        """Return [tokens, hidden]; `ids` is int64 [tokens], `table` [hidden, columns] starts at id `first`."""
+        """Return [tokens, hidden].
+
+        `ids` is int64 [tokens], on a GPU also int32; `table` is [hidden, columns] and starts at id
+        `first`.
+        """
         ...
 
 
@@ -51,5 +56,25 @@ SPECS = (
         dtypes=REFERENCE_DTYPES,
         traits={"table": frozenset({"slice"})},
         tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="torch_row_lookup",
+        family="embedding",
+        mode="lookup",
+        solution="torch",
+        entry="tokenspeed_kernels.embedding.torch_lookup:row_lookup",
+        capability=GPU,
+        dtypes=GPU_DTYPES,
+        traits={"table": frozenset({"whole"})},
+    ),
+    KernelSpec(
+        name="torch_row_lookup_slice",
+        family="embedding",
+        mode="lookup",
+        solution="torch",
+        entry="tokenspeed_kernels.embedding.torch_lookup:row_lookup_slice",
+        capability=GPU,
+        dtypes=GPU_DTYPES,
+        traits={"table": frozenset({"slice"})},
     ),
 )

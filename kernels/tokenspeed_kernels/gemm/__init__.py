@@ -1,8 +1,11 @@
 """Matrix products with weights.
 
-The question `gemm.linear`: x [tokens, in] times a weight [in, out], giving [tokens, out]. The
-weight lies the other way round than in checkpoints: so BLAS on the CPU multiplies it up to a third
-faster when tokens are few.
+`gemm.linear`: x [tokens, in] times a weight [in, out], giving [tokens, out]. `gemm.head` is the
+same for logits, which stay as they were summed, in float32: they decide between tokens.
+
+On the CPU the weight lies the other way round than in checkpoints: so BLAS multiplies it up to a
+third faster when tokens are few. On a GPU it lies as in checkpoints, [out, in], and is handed over
+as the transposed view, strides (1, in): so every load runs along the inputs.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HOPPER, REFERENCE_DTYPES
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -24,20 +27,68 @@ class LinearKernel(Protocol):
         ...
 
 
+class HeadKernel(Protocol):
+    """Multiplies x [rows, hidden] by the head's weight."""
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Return float32 logits [rows, vocab] (float64 for float64); `weight` is [hidden, vocab]."""
+        ...
+
+
 def linear(kernels: Selector, dtype: torch.dtype) -> LinearKernel:
     """Return the kernel of `gemm.linear`."""
     return kernels.select_kernel(ask("gemm", "linear", dtype))
 
 
-SPECS = (
-    KernelSpec(
-        name="torch_linear",
-        family="gemm",
-        mode="linear",
-        solution="torch",
-        entry="tokenspeed_kernels.gemm.torch_linear:linear",
-        capability=CPU,
-        dtypes=REFERENCE_DTYPES,
-        tags=frozenset({"reference"}),
-    ),
+def head(kernels: Selector, dtype: torch.dtype) -> HeadKernel:
+    """Return the kernel of `gemm.head`."""
+    return kernels.select_kernel(ask("gemm", "head", dtype))
+
+
+SPECS = tuple(
+    spec
+    for mode in ("linear", "head")
+    for spec in (
+        KernelSpec(
+            name=f"torch_{mode}",
+            family="gemm",
+            mode=mode,
+            solution="torch",
+            entry=f"tokenspeed_kernels.gemm.torch_linear:{mode}",
+            capability=CPU,
+            dtypes=REFERENCE_DTYPES,
+            tags=frozenset({"reference"}),
+        ),
+        KernelSpec(
+            name=f"cublas_{mode}",
+            family="gemm",
+            mode=mode,
+            solution="torch",
+            entry=f"tokenspeed_kernels.gemm.torch_linear:{mode}",
+            capability=GPU,
+            dtypes=GPU_DTYPES,
+        ),
+        KernelSpec(
+            name=f"triton_skinny_{mode}",
+            family="gemm",
+            mode=mode,
+            solution="triton",
+            entry=f"tokenspeed_kernels.gemm.triton_skinny:{mode}",
+            capability=GPU,
+            dtypes=GPU_DTYPES,
+            priority=10,
+            tags=frozenset({"latency"}),
+        ),
+        KernelSpec(
+            name=f"triton_skinny_pdl_{mode}",
+            family="gemm",
+            mode=mode,
+            solution="triton_pdl",
+            entry=f"tokenspeed_kernels.gemm.triton_skinny:{mode}_pdl",
+            capability=HOPPER,
+            dtypes=GPU_DTYPES,
+            priority=5,
+            tags=frozenset({"latency"}),
+        ),
+    )
 )

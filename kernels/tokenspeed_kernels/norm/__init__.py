@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HOPPER, REFERENCE_DTYPES
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -63,5 +63,49 @@ SPECS = (
         capability=CPU,
         dtypes=REFERENCE_DTYPES,
         tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="triton_rms_norm",
+        family="norm",
+        mode="rms",
+        solution="triton",
+        entry="tokenspeed_kernels.norm.triton_rms:rms_norm",
+        capability=GPU,
+        dtypes=GPU_DTYPES,
+        priority=10,
+        tags=frozenset({"latency"}),
+    ),
+    KernelSpec(
+        name="triton_rms_norm_pdl",
+        family="norm",
+        mode="rms",
+        solution="triton_pdl",
+        entry="tokenspeed_kernels.norm.triton_rms:rms_norm_pdl",
+        capability=HOPPER,
+        dtypes=GPU_DTYPES,
+        priority=5,
+        tags=frozenset({"latency"}),
+    ),
+    KernelSpec(
+        name="triton_add_rms_norm",
+        family="norm",
+        mode="add_rms",
+        solution="triton",
+        entry="tokenspeed_kernels.norm.triton_rms:add_rms_norm",
+        capability=GPU,
+        dtypes=GPU_DTYPES,
+        priority=10,
+        tags=frozenset({"latency"}),
+    ),
+    KernelSpec(
+        name="triton_add_rms_norm_pdl",
+        family="norm",
+        mode="add_rms",
+        solution="triton_pdl",
+        entry="tokenspeed_kernels.norm.triton_rms:add_rms_norm_pdl",
+        capability=HOPPER,
+        dtypes=GPU_DTYPES,
+        priority=5,
+        tags=frozenset({"latency"}),
     ),
 )

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HOPPER, REFERENCE_DTYPES
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -31,7 +31,7 @@ class RopeStoreKernel(Protocol):
         """Return the rotated queries [tokens, heads, head_dim].
 
         `cos` and `sin` are [tokens, head_dim] (see `rotation`), pages are [pages, page_tokens,
-        kv_heads, head_dim], `places` is int64 [tokens]: page * page_tokens + offset.
+        kv_heads, head_dim], `places` is int64 [tokens], on a GPU also int32: page * page_tokens + offset.
         """
         ...
 
@@ -63,5 +63,29 @@ SPECS = (
         dtypes=REFERENCE_DTYPES,
         traits={"head_dim": range(2, 1025, 2)},
         tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="triton_rope_store",
+        family="rope",
+        mode="store",
+        solution="triton",
+        entry="tokenspeed_kernels.rope.triton_rope:rope_store",
+        capability=GPU,
+        dtypes=GPU_DTYPES,
+        traits={"head_dim": range(2, 1025, 2)},
+        priority=10,
+        tags=frozenset({"latency"}),
+    ),
+    KernelSpec(
+        name="triton_rope_store_pdl",
+        family="rope",
+        mode="store",
+        solution="triton_pdl",
+        entry="tokenspeed_kernels.rope.triton_rope:rope_store_pdl",
+        capability=HOPPER,
+        dtypes=GPU_DTYPES,
+        traits={"head_dim": range(2, 1025, 2)},
+        priority=5,
+        tags=frozenset({"latency"}),
     ),
 )
