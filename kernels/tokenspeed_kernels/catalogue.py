@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tokenspeed_kernels import activation, attention, embedding, gemm, norm, rope, sampling
+from tokenspeed_kernels import activation, attention, embedding, gemm, norm, rope, sampling, step
 from tokenspeed_kernels.registry import Registry
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import Platform
@@ -21,6 +21,7 @@ REGISTRY = Registry(
         *activation.SPECS,
         *embedding.SPECS,
         *sampling.SPECS,
+        *step.SPECS,
     )
 )
 

@@ -9,18 +9,27 @@ is settled, and what is kept is always a prefix of that ranking with at least on
 Among the kept tokens the largest logit / temperature + Gumbel(0, 1) wins (Gumbel-max trick), equal
 sums going to the lower id. The noise depends on seed, position and token alone (`philox`), so a
 request draws the same tokens alone, in any batch, and again after a restart.
+
+`sampling.choose` is the end of a step on a device: it takes the settings from the slots, leaves
+suppressed ids out, takes the largest logit for greedy rows and draws for the others, in one go and
+without a word from the host.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU
+from tokenspeed_kernels.platforms import CPU, GPU
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
+
+# Below this a temperature is greedy: dividing by it would leave one token anyway, or overflow.
+GREEDY_BELOW = 1e-5
+# Ids that one slot can suppress.
+SUPPRESS_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,69 @@ def draw(kernels: Selector) -> DrawKernel:
     return kernels.select_kernel(ask("sampling", "draw", torch.float32))
 
 
+@dataclass(frozen=True, slots=True)
+class SlotSettings:
+    """Sampling settings of every slot on one device; slot 0 is padding, and greedy.
+
+    Tensors [slots]: `temperature` (float32; below `GREEDY_BELOW` is greedy), `top_k` (int32; 0 is
+    off), `top_p` and `min_p` (float64; 1 and 0 are off), `seed` (int64, the bits of an unsigned
+    number). For positions below `suppress_until` (int32) the first `suppress_count` (int32) ids of
+    `suppress` (int32 [slots, SUPPRESS_MAX]) are not chosen.
+    """
+
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+    seed: torch.Tensor
+    suppress_until: torch.Tensor
+    suppress_count: torch.Tensor
+    suppress: torch.Tensor
+
+    @classmethod
+    def allocate(cls, slots: int, device: torch.device | str) -> Self:
+        """Reserve everything at once; every slot is greedy until it is opened."""
+
+        def zeros(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+            return torch.zeros((slots, *shape), dtype=dtype, device=device)
+
+        return cls(
+            temperature=zeros(torch.float32),
+            top_k=zeros(torch.int32),
+            top_p=zeros(torch.float64) + 1.0,
+            min_p=zeros(torch.float64),
+            seed=zeros(torch.int64),
+            suppress_until=zeros(torch.int32),
+            suppress_count=zeros(torch.int32),
+            suppress=zeros(torch.int32, SUPPRESS_MAX),
+        )
+
+
+class ChooseKernel(Protocol):
+    """Chooses the next id of each row, and remembers it in the row's slot."""
+
+    def __call__(
+        self,
+        logits: torch.Tensor,
+        settings: SlotSettings,
+        slots: torch.Tensor,
+        positions: torch.Tensor,
+        last_id: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return int32 ids [rows]; -1 for a row whose `logits` do not have a finite sum.
+
+        `logits` is float32 [rows, vocab] with adjacent columns and is left as it is; `slots` and
+        `positions` (of the tokens that are chosen) are int32 [rows]. Also writes the ids to
+        `last_id` (int32 [slots]), 0 for -1 and for slot 0, which many padding rows may share.
+        """
+        ...
+
+
+def choose(kernels: Selector) -> ChooseKernel:
+    """Return the kernel of `sampling.choose`."""
+    return kernels.select_kernel(ask("sampling", "choose", torch.float32))
+
+
 SPECS = (
     KernelSpec(
         name="torch_draw",
@@ -63,5 +135,25 @@ SPECS = (
         capability=CPU,
         dtypes=frozenset({torch.float32}),
         tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="torch_choose",
+        family="sampling",
+        mode="choose",
+        solution="torch",
+        entry="tokenspeed_kernels.sampling.torch_choose:choose",
+        capability=CPU,
+        dtypes=frozenset({torch.float32}),
+        tags=frozenset({"reference"}),
+    ),
+    KernelSpec(
+        name="triton_choose",
+        family="sampling",
+        mode="choose",
+        solution="triton",
+        entry="tokenspeed_kernels.sampling.triton_choose:choose",
+        capability=GPU,
+        dtypes=frozenset({torch.float32}),
+        tags=frozenset({"latency", "throughput"}),
     ),
 )

@@ -1,0 +1,172 @@
+"""`sampling.choose` in two launches: all logits once, then one program a row.
+
+Owns the scratch between them. `triton_scan` reduces splits of a row, `settle` merges them, and hands
+rows with a cut to `triton_cut`. Greedy rows and rows without cuts are done with the merge.
+
+Invariant: grids depend on shapes alone, and everything else is decided on the device.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from tokenspeed_kernels.sampling import SUPPRESS_MAX, SlotSettings
+from tokenspeed_kernels.sampling.triton_cut import settle_cut
+from tokenspeed_kernels.sampling.triton_noise import BLOCK_TOKENS, FAR, NEVER, best_of
+from tokenspeed_kernels.sampling.triton_scan import GREEDY, SCAN_WARPS, SPLIT_BLOCKS, SPLIT_TOKENS, scan
+
+SETTLE_WARPS = 16
+
+
+def choose(
+    logits: torch.Tensor,
+    settings: SlotSettings,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    last_id: torch.Tensor,
+) -> torch.Tensor:
+    """Return int32 ids [rows]; see `ChooseKernel`."""
+    rows, vocab = logits.shape
+    blocks, splits = triton.cdiv(vocab, BLOCK_TOKENS), triton.cdiv(vocab, SPLIT_TOKENS)
+    numbers = logits.new_empty((4, rows, splits))
+    best, sums, highs, best_ids = numbers[0], numbers[1], numbers[2], numbers[3].view(torch.int32)
+    masses = logits.new_empty((rows, splits), dtype=torch.float64)
+    maxima = logits.new_empty((rows, blocks))
+    view = slots.new_empty((rows, blocks))
+    chosen = slots.new_empty(rows)
+    scan[(splits, rows)](
+        logits,
+        logits.stride(0),
+        vocab,
+        blocks,
+        splits,
+        settings.temperature,
+        settings.top_p,
+        settings.seed,
+        settings.suppress_until,
+        settings.suppress_count,
+        settings.suppress,
+        slots,
+        positions,
+        best,
+        best_ids,
+        sums,
+        highs,
+        masses,
+        maxima,
+        SPLIT_BLOCKS=SPLIT_BLOCKS,
+        SUPPRESS_MAX=SUPPRESS_MAX,
+        num_warps=SCAN_WARPS,
+    )
+    settle[(rows,)](
+        logits,
+        logits.stride(0),
+        vocab,
+        blocks,
+        splits,
+        settings.temperature,
+        settings.top_k,
+        settings.top_p,
+        settings.min_p,
+        settings.seed,
+        settings.suppress_until,
+        settings.suppress_count,
+        settings.suppress,
+        slots,
+        positions,
+        best,
+        best_ids,
+        sums,
+        highs,
+        masses,
+        maxima,
+        view,
+        chosen,
+        last_id,
+        SPLITS=triton.next_power_of_2(splits),
+        BLOCKS=triton.next_power_of_2(blocks),
+        SUPPRESS_MAX=SUPPRESS_MAX,
+        num_warps=SETTLE_WARPS,
+    )
+    return chosen
+
+
+@triton.jit(do_not_specialize_on_alignment=["slots", "positions", "best", "best_ids", "sums", "highs", "masses"])
+def settle(
+    logits,
+    logits_stride,
+    vocab,
+    blocks,
+    splits,
+    temperature,
+    top_k,
+    top_p,
+    min_p,
+    seed,
+    suppress_until,
+    suppress_count,
+    suppress,
+    slots,
+    positions,
+    best,
+    best_ids,
+    sums,
+    highs,
+    masses,
+    maxima,
+    view,
+    chosen,
+    last_id,
+    SPLITS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    SUPPRESS_MAX: tl.constexpr,
+):
+    """Grid (rows). Writes chosen [rows], and last_id at the row's slot."""
+    row = tl.program_id(0)
+    index = tl.arange(0, SPLITS)
+    live = index < splits
+    at = row * splits + index
+    values = tl.load(best + at, mask=live, other=NEVER)
+    tokens = tl.load(best_ids + at, mask=live, other=FAR)
+    total = tl.sum(tl.load(sums + at, mask=live, other=0.0))
+    slot = tl.load(slots + row)
+    heat = tl.load(temperature + slot)
+    _, token = best_of(values, tokens)
+    # False for NaN too.
+    finite = tl.abs(total) < float("inf")
+    if finite & (heat >= GREEDY):
+        k = tl.load(top_k + slot)
+        p = tl.load(top_p + slot)
+        m = tl.load(min_p + slot)
+        if (k > 0) | (p < 1.0) | (m > 0.0):
+            position = tl.load(positions + row)
+            count = tl.where(position < tl.load(suppress_until + slot), tl.load(suppress_count + slot), 0)
+            whole = tl.full((), 0.0, tl.float64)
+            if p < 1.0:
+                peaks = tl.load(highs + at, mask=live, other=NEVER)
+                shares = tl.load(masses + at, mask=live, other=0.0)
+                whole = tl.sum(shares * tl.exp(peaks - tl.max(peaks)).to(tl.float64))
+            token = settle_cut(
+                token,
+                logits + row.to(tl.int64) * logits_stride,
+                vocab,
+                heat,
+                k,
+                p,
+                m,
+                tl.load(seed + slot),
+                position,
+                suppress + slot * SUPPRESS_MAX,
+                count,
+                maxima + row * blocks,
+                blocks,
+                whole,
+                view + row * blocks,
+                BLOCKS,
+            )
+    token = tl.where(finite, token, -1)
+    tl.store(chosen + row, token)
+    # All padding rows share slot 0: one value, whichever of them writes last.
+    tl.store(last_id + slot, tl.where(slot > 0, tl.maximum(token, 0), 0))
