@@ -17,12 +17,9 @@ HAS_GPU = torch.cuda.is_available()
 if not HAS_GPU:
     # Read when a kernel's module is imported, so before any test file is.
     os.environ["TRITON_INTERPRET"] = "1"
-<<<<<<< HEAD
     from tests.kernels.interpreter import mend
 
     mend()
-=======
->>>>>>> k-attention
 
 
 @pytest.fixture(scope="session")

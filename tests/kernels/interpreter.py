@@ -1,14 +1,8 @@
-<<<<<<< HEAD
 """Mends of Triton's interpreter, so that it computes on the CPU what a GPU computes.
 
 It holds bf16 as 16-bit integers. As it comes (3.6), it cuts off where a GPU rounds to nearest even
 and multiplies the integers in `tl.dot`; and NumPy from 2.4 refuses its loop bounds. `mend` replaces
 these three pieces; it must run before the first kernel is launched.
-=======
-"""Triton's interpreter, mended where version 3.6 falls short of the compiler.
-
-A loop over range(tensor) fails there since numpy 2.4, and tl.dot multiplies the bit patterns of bfloat16.
->>>>>>> k-attention
 """
 
 from __future__ import annotations
@@ -16,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-<<<<<<< HEAD
 import triton.language as tl
 from numpy.typing import NDArray
 from triton.runtime import interpreter
@@ -64,30 +57,3 @@ def _dot(self: Any, left: Any, right: Any, *rest: Any) -> Any:
 def _patch(tensor: Any, scope: Any) -> None:
     _plain["patch"](tensor, scope)
     scope.set_attr(tensor, "__index__", lambda number: number.handle.data.item())
-=======
-import pytest
-import triton.language as tl
-from triton.runtime import interpreter
-
-
-def mend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mend the interpreter until the test is over; without effect on compiled kernels."""
-    patch, dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
-
-    def patch_tensor(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    def create_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
-        return dot(self, _widened(a), _widened(b), *others)
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_tensor)
-    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
-
-
-def _widened(handle: Any) -> Any:
-    if handle.dtype.scalar != tl.bfloat16:
-        return handle
-    # The interpreter keeps bfloat16 as uint16: the upper half of a float32.
-    return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
->>>>>>> k-attention

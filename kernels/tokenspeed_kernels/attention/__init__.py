@@ -30,6 +30,7 @@ __all__ = [
     "PagedAttentionKernel",
     "SlotAttention",
     "SlotRows",
+    "StepRows",
     "decode_attention",
     "extend_attention",
     "paged_attention",
@@ -70,14 +71,15 @@ class ExtendKernel(Protocol):
         ...
 
 
-StepRows = AttentionRows
+# What a step is described by: on the CPU, and on a device.
+StepRows = AttentionRows | SlotRows
 
 
 class PagedAttentionKernel(Protocol):
     """Attends for all rows of a step."""
 
     def __call__(
-        self, queries: torch.Tensor, key_pages: torch.Tensor, value_pages: torch.Tensor, rows: AttentionRows | SlotRows
+        self, queries: torch.Tensor, key_pages: torch.Tensor, value_pages: torch.Tensor, rows: StepRows
     ) -> torch.Tensor:
         """Return [tokens, heads * head_dim].
 
@@ -96,7 +98,7 @@ class SlotAttention:
         self._extend = extend
 
     def __call__(
-        self, queries: torch.Tensor, key_pages: torch.Tensor, value_pages: torch.Tensor, rows: AttentionRows | SlotRows
+        self, queries: torch.Tensor, key_pages: torch.Tensor, value_pages: torch.Tensor, rows: StepRows
     ) -> torch.Tensor:
         """Return [tokens, heads * head_dim]; arguments as in `PagedAttentionKernel`."""
         if not isinstance(rows, SlotRows):

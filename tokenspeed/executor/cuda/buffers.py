@@ -23,11 +23,11 @@ Words = np.typing.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """A step's arrays, on the host or on the device; all int32.
+    """A step's arrays within one buffer, on the host or on the device; all int32.
 
     Per token: `ids` (-1: the slot has it), `slots`, `positions`, `places`. Per sampled row:
     `sample_tokens` (index of its token), `sample_slots`, `sample_positions` (of the token to draw).
-    `tail` takes openings and page entries; `tail_offset` is its first word in the whole.
+    The header is at the start of `whole`, openings and page entries begin at word `tail_at`.
     """
 
     whole: torch.Tensor
@@ -38,8 +38,7 @@ class Sections:
     sample_tokens: torch.Tensor
     sample_slots: torch.Tensor
     sample_positions: torch.Tensor
-    tail: torch.Tensor
-    tail_offset: int
+    tail_at: int
 
 
 class HostSections:
@@ -48,7 +47,7 @@ class HostSections:
     def __init__(self, sections: Sections) -> None:
         """View `sections`, which lie on the host."""
         self.tensor = sections.whole
-        self.header: Words = sections.whole[:HEADER_WORDS].numpy()
+        self.words: Words = sections.whole.numpy()
         self.ids: Words = sections.ids.numpy()
         self.slots: Words = sections.slots.numpy()
         self.positions: Words = sections.positions.numpy()
@@ -56,8 +55,7 @@ class HostSections:
         self.sample_tokens: Words = sections.sample_tokens.numpy()
         self.sample_slots: Words = sections.sample_slots.numpy()
         self.sample_positions: Words = sections.sample_positions.numpy()
-        self.tail: Words = sections.tail.numpy()
-        self.tail_offset = sections.tail_offset
+        self.tail_at = sections.tail_at
 
 
 class Upload:
@@ -65,15 +63,15 @@ class Upload:
 
     def __init__(self, tokens: int, samples: int, tail_words: int, device: str) -> None:
         """Reserve everything; all words are 0, which is a step of padding."""
-        words = (tokens, samples, tail_words)
-        self.device = _sections(torch.zeros(_total(*words), dtype=torch.int32, device=device), *words)
+        sizes = (HEADER_WORDS, tokens, tokens, tokens, tokens, samples, samples, samples)
+        words = (sum(sizes) + tail_words + 1) & ~1  # 8-byte numbers are read from it
         pin = device != "cpu"
-        pinned = [torch.zeros(_total(*words), dtype=torch.int32, pin_memory=pin) for _ in range(COPIES)]
-        self.host = [HostSections(_sections(buffer, *words)) for buffer in pinned]
+        self.device = _sections(torch.zeros(words, dtype=torch.int32, device=device), sizes)
+        pinned = [torch.zeros(words, dtype=torch.int32, pin_memory=pin) for _ in range(COPIES)]
+        self.host = [HostSections(_sections(buffer, sizes)) for buffer in pinned]
 
-    def send(self, copy: int, tail_words: int) -> None:
-        """Start the copy of host buffer `copy`, up to `tail_words` of its tail."""
-        words = self.device.tail_offset + tail_words
+    def send(self, copy: int, words: int) -> None:
+        """Start the copy of the first `words` of host buffer `copy`."""
         self.device.whole[:words].copy_(self.host[copy].tensor[:words], non_blocking=True)
 
 
@@ -95,17 +93,6 @@ class Download:
         return ids
 
 
-def _total(tokens: int, samples: int, tail_words: int) -> int:
-    return _tail_offset(tokens, samples) + tail_words
-
-
-def _tail_offset(tokens: int, samples: int) -> int:
-    # Openings hold 8-byte numbers.
-    return (HEADER_WORDS + 4 * tokens + 3 * samples + 1) & ~1
-
-
-def _sections(whole: torch.Tensor, tokens: int, samples: int, tail_words: int) -> Sections:
-    sizes = [HEADER_WORDS, tokens, tokens, tokens, tokens, samples, samples, samples]
+def _sections(whole: torch.Tensor, sizes: tuple[int, ...]) -> Sections:
     parts = whole[: sum(sizes)].split(sizes)
-    offset = _tail_offset(tokens, samples)
-    return Sections(whole, *parts[1:], whole[offset : offset + tail_words], offset)
+    return Sections(whole, *parts[1:], tail_at=sum(sizes))

@@ -11,14 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from tokenspeed_kernels.step import OPENING_WORDS, pack_header, pack_openings
+from tokenspeed_kernels.step import pack_tail, tail_words
 
 from tokenspeed.executor.batch import Plan, Tokens
 from tokenspeed.executor.cuda.buffers import HostSections, Words
 from tokenspeed.executor.pools import Ints, PageTables
-
-ENTRY_WORDS = 4
-
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
@@ -35,7 +32,6 @@ class StepShape:
     counts: Words
     contexts: Words
     table: Words
-    tail_words: int
 
     @property
     def plain(self) -> bool:
@@ -61,7 +57,7 @@ def bucket_of(sizes: tuple[int, ...], rows: int) -> int:
 
 def tail_words_max(tables: PageTables) -> int:
     """Return the words of the largest tail: every slot opened, every page entry written."""
-    return tables.slots * (OPENING_WORDS + ENTRY_WORDS * tables.pages_max)
+    return tail_words(tables.slots, tables.slots * tables.pages_max)
 
 
 def shape_of(plan: Plan, tables: PageTables, sizes: tuple[int, ...]) -> StepShape:
@@ -69,7 +65,6 @@ def shape_of(plan: Plan, tables: PageTables, sizes: tuple[int, ...]) -> StepShap
     singles, samples = int((plan.tokens == 1).sum()), int(plan.sample.sum())
     wide = plan.tokens > 1
     table = plan.table(tables)[wide] if wide.any() else np.zeros((0, 0), np.int64)
-    tail = len(plan.openings) * OPENING_WORDS + plan.entries.size
     return StepShape(
         singles,
         bucket_of(sizes, singles),
@@ -77,25 +72,15 @@ def shape_of(plan: Plan, tables: PageTables, sizes: tuple[int, ...]) -> StepShap
         plan.tokens[wide].astype(np.int32),
         plan.context[wide].astype(np.int32),
         table.astype(np.int32),
-        tail,
     )
 
 
-def write_step(plan: Plan, tables: PageTables, shape: StepShape, host: HostSections) -> None:
-    """Write everything of `plan` into `host`."""
-    _write_tail(plan, host)
+def write_step(plan: Plan, tables: PageTables, shape: StepShape, host: HostSections) -> int:
+    """Write everything of `plan` into `host` and return how many words to send."""
     if len(plan.slots):
         _write_tokens(plan, plan.expand(tables), shape, host)
         _write_samples(plan, shape, host)
-
-
-def _write_tail(plan: Plan, host: HostSections) -> None:
-    openings = len(plan.openings)
-    entries_at = openings * OPENING_WORDS
-    pack_header(host.header, openings, host.tail_offset, len(plan.entries), host.tail_offset + entries_at)
-    if openings:
-        pack_openings(plan.openings, host.tail[:entries_at].reshape(openings, OPENING_WORDS))
-    host.tail[entries_at : entries_at + plan.entries.size] = plan.entries.reshape(-1)
+    return pack_tail(host.words, host.tail_at, plan.openings, plan.entries.astype(np.int32))
 
 
 def _write_tokens(plan: Plan, tokens: Tokens, shape: StepShape, host: HostSections) -> None:

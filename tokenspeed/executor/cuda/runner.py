@@ -118,9 +118,9 @@ class StepRunner:
         plan.apply(self.tables)
         shape = shape_of(plan, self.tables, self._sizes)
         upload = self._narrow if shape.plain else self._wide
-        write_step(plan, self.tables, shape, upload.host[copy])
+        words = write_step(plan, self.tables, shape, upload.host[copy])
         with torch.cuda.stream(self.stream):
-            upload.send(copy, shape.tail_words)
+            upload.send(copy, words)
             ids = self._plain(shape.bucket) if shape.plain else self._mixed(shape)
             self.download.fetch(copy, ids[: shape.samples])
             ended.record()
@@ -174,7 +174,7 @@ class StepRunner:
 def _padding(tokens: int, rows: int, samples: int, page_tokens: int) -> StepShape:
     """Return a step of padding: one prompt of `tokens` tokens and `rows` rows of one, all in page 0."""
     table = np.zeros((1, -(-tokens // page_tokens)), np.int32)
-    return StepShape(rows, rows, samples, np.array([tokens], np.int32), np.zeros(1, np.int32), table, 0)
+    return StepShape(rows, rows, samples, np.array([tokens], np.int32), np.zeros(1, np.int32), table)
 
 
 def _kernels(config: ExecutorConfig) -> Selector:
