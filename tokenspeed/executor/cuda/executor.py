@@ -22,12 +22,13 @@ from tokenspeed.errors import EngineError, StartError
 from tokenspeed.executor.batch import Plan
 from tokenspeed.executor.cuda.buffers import COPIES
 from tokenspeed.executor.cuda.runner import StepRunner
-from tokenspeed.executor.cuda.waiter import ALREADY, EventWaiter
 from tokenspeed.executor.face import StepOutcome
+from tokenspeed.executor.waiter import EventWaiter
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.loader import Progress
 
 NO_COPY = -1
+NO_EVENT = 0  # one that has come
 
 
 @dataclass(slots=True)
@@ -89,9 +90,11 @@ class CudaExecutor:
         Raises `EngineError` if the GPU reports an error: nothing can be computed in this process then.
         """
         outcomes = []
-        for _, done_us in self._waiter.done():
+        for end in self._waiter.collect():
+            if end.status:
+                raise EngineError(f"The GPU reports {self._waiter.explain(end.status)}.", code="gpu_lost")
             flight = self._flights.popleft()
-            outcome = self._outcome(flight, done_us)
+            outcome = self._outcome(flight, end.done_us)
             if flight.copy != NO_COPY:
                 self._free.append(flight.copy)
             if not flight.dropped:
@@ -125,7 +128,7 @@ class CudaExecutor:
 
     def _fail(self, plan: StepPlan, failure: str) -> None:
         self._flights.append(Flight(plan.step, 0, NO_COPY, [], failure))
-        self._waiter.wait(ALREADY, plan.step)
+        self._waiter.wait(NO_EVENT, plan.step)
 
     def _launch(self, plan: StepPlan) -> None:
         begin_us = time.monotonic_ns() // 1000
