@@ -16,18 +16,20 @@ from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, SlotOpening, St
 LIMITS = Limits(slots=5, pages_total=20, pages_max=12, page_tokens=16, max_model_len=100, vocab=50)
 
 
-def _opening(slot: int, **changes: Any) -> SlotOpening:
+def opening(slot: int, **changes: Any) -> SlotOpening:
+    """Return an opening of `slot`."""
     values: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9, "top_k": 3, "min_p": 0.1}
     values |= {"seed": 2**64 - 2, "suppress_until": 9, "suppress": pack_ids([4, 2]), **changes}
     return SlotOpening(slot=slot, request=1, **values)
 
 
-def _plan(
+def plan_of(
     openings: list[SlotOpening] | None = None,
     pages: list[list[int]] | None = None,
     rows: list[list[int]] | None = None,
     ids: list[int] | None = None,
 ) -> StepPlan:
+    """Return step 7."""
     flat = [pack_ids(number for entry in table or [] for number in entry) for table in (pages, rows)]
     return StepPlan(7, openings or [], flat[0], flat[1], pack_ids(ids or []))
 
@@ -36,7 +38,7 @@ def _plan(
 def pool() -> SlotPool:
     """Slot 2 holds 40 tokens in pages 5, 6 and 7."""
     pool = SlotPool(LIMITS.slots, LIMITS.max_model_len, LIMITS.page_tokens)
-    plan = Plan(_plan([_opening(2)], [[2, 0, 0, 5], [2, 0, 1, 6], [2, 0, 2, 7]]), pool, LIMITS)
+    plan = Plan(plan_of([opening(2)], [[2, 0, 0, 5], [2, 0, 1, 6], [2, 0, 2, 7]]), pool, LIMITS)
     plan.apply(pool)
     pool.last_id[2] = 33
     return pool
@@ -45,7 +47,7 @@ def pool() -> SlotPool:
 def test_opening_writes_everything(pool: SlotPool) -> None:
     """Settings arrive, and nothing of the old holder remains."""
     assert pool.page_table[2, :4].tolist() == [5, 6, 7, 0]
-    Plan(_plan([_opening(2, seed=-3, temperature=0.0, suppress=b"")]), pool, LIMITS).apply(pool)
+    Plan(plan_of([opening(2, seed=-3, temperature=0.0, suppress=b"")]), pool, LIMITS).apply(pool)
     assert not pool.page_table[2].any()
     assert (pool.last_id[2], pool.seed[2], pool.temperature[2], len(pool.suppress[2])) == (0, -3, 0.0, 0)
     assert (pool.top_k[2], pool.top_p[2], pool.min_p[2], pool.suppress_until[2]) == (3, 0.9, 0.1, 9)
@@ -60,7 +62,7 @@ def test_seed_keeps_its_bits(pool: SlotPool) -> None:
 def test_rows_become_tensors(pool: SlotPool) -> None:
     """A decode row and a prefill row: ids, positions, places, and what is sampled."""
     rows = [[2, 1, 40, ROW_DECODE | ROW_SAMPLE], [3, 3, 15, ROW_SAMPLE]]
-    plan = Plan(_plan([_opening(3)], [[3, 0, 0, 9], [3, 0, 1, 4]], rows, [10, 11, 12]), pool, LIMITS)
+    plan = Plan(plan_of([opening(3)], [[3, 0, 0, 9], [3, 0, 1, 4]], rows, [10, 11, 12]), pool, LIMITS)
     plan.apply(pool)
     batch = cpu_batch(plan, pool)
     assert batch is not None
@@ -77,10 +79,10 @@ def test_rows_become_tensors(pool: SlotPool) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "opening_of_padding": ({"openings": [_opening(0)]}, "an opening's slot is 0; allowed are 1 to 4"),
-    "opening_past_the_end": ({"openings": [_opening(5)]}, "an opening's slot is 5"),
-    "suppressed_id": ({"openings": [_opening(1, suppress=pack_ids([50]))]}, "a suppressed id of slot 1 is 50"),
-    "suppressed_bytes": ({"openings": [_opening(1, suppress=b"abc")]}, "suppressed ids of slot 1 are 3 bytes"),
+    "opening_of_padding": ({"openings": [opening(0)]}, "an opening's slot is 0; allowed are 1 to 4"),
+    "opening_past_the_end": ({"openings": [opening(5)]}, "an opening's slot is 5"),
+    "suppressed_id": ({"openings": [opening(1, suppress=pack_ids([50]))]}, "a suppressed id of slot 1 is 50"),
+    "suppressed_bytes": ({"openings": [opening(1, suppress=b"abc")]}, "suppressed ids of slot 1 are 3 bytes"),
     "page_of_padding": ({"pages": [[2, 0, 3, 0]]}, "a page is 0; allowed are 1 to 19"),
     "page_past_the_end": ({"pages": [[2, 0, 3, 20]]}, "a page is 20"),
     "page_slot": ({"pages": [[5, 0, 0, 1]]}, "a page's slot is 5"),
@@ -97,11 +99,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "slot_twice": ({"rows": [[2, 1, 40, 0], [2, 1, 41, 0]], "ids": [1, 2]}, "a slot has two rows"),
     "no_page": ({"rows": [[2, 1, 48, ROW_DECODE]]}, "slot 2 has no page at index 3 of the 4 it needs"),
     "pages_went_with_the_opening": (
-        {"openings": [_opening(2)], "rows": [[2, 1, 20, 0]], "ids": [1]},
+        {"openings": [opening(2)], "rows": [[2, 1, 20, 0]], "ids": [1]},
         "slot 2 has no page at index 0 of the 2",
     ),
     "gap": (
-        {"openings": [_opening(2)], "pages": [[2, 0, 1, 8]]},
+        {"openings": [opening(2)], "pages": [[2, 0, 1, 8]]},
         "slot 2 gets a page at index 1 and has none at 0",
     ),
 }
@@ -112,7 +114,7 @@ def test_bad_plans_leave_no_trace(pool: SlotPool, plan: dict[str, Any], words: s
     """The error names the step and the number, and no byte of the pool has changed."""
     state = {name: value.copy() for name, value in vars(pool).items() if isinstance(value, np.ndarray)}
     with pytest.raises(EngineError) as caught:
-        Plan(_plan(**plan), pool, LIMITS)
+        Plan(plan_of(**plan), pool, LIMITS)
     assert words in caught.value.message
     assert "step 7" in caught.value.message
     for name, value in state.items():

@@ -31,7 +31,7 @@ def _run(executor: CudaExecutor, rows: int) -> tuple[list[int], list[torch.Tenso
         ids += driver.run(*[(slot, None, 70 + step, True) for slot in range(1, rows + 1)])
     torch.cuda.synchronize()
     used = 1 + 2 * rows
-    pages = [tensor[1:used].clone() for layer in executor.pages for tensor in (layer.keys, layer.values)]
+    pages = [tensor[1:used].clone() for layer in executor.runner.pages for tensor in (layer.keys, layer.values)]
     return ids, pages
 
 

@@ -85,7 +85,9 @@ CUTS = tuple(itertools.product((0, 1, 20, 300), (1.0, 0.3137, 0.9171), (0.0, 0.0
 def _every_cut(logits_of_row: torch.Tensor, seed: int) -> Batch:
     """All combinations of cuts at three temperatures in turn, and one greedy row."""
     rows = len(CUTS) + 1
-    top_k, top_p, min_p = (torch.tensor([*column, off]) for column, off in zip(zip(*CUTS, strict=True), (0, 1.0, 0.0), strict=True))
+    top_k, top_p, min_p = (
+        torch.tensor([*column, off]) for column, off in zip(zip(*CUTS, strict=True), (0, 1.0, 0.0), strict=True)
+    )
     temperature = torch.tensor([0.6, 1.0, 1.7])[torch.arange(rows) % 3]
     temperature[-1] = 0.0
     return _batch(logits_of_row[:rows], temperature, top_k, top_p, min_p, seed)
@@ -125,7 +127,9 @@ def test_more_than_one_split() -> None:
     vocab = 2 * SPLIT_TOKENS + 77
     logits = _random(4, vocab)
     logits[0, [vocab - 1, SPLIT_TOKENS + 9, SPLIT_TOKENS + 3]] = 30.0
-    batch = _batch(logits, torch.tensor([0.0, 1.0, 0.8, 1.0]), torch.tensor([0, 0, 0, 40]), torch.tensor([1, 1, 0.9, 0.8]))
+    batch = _batch(
+        logits, torch.tensor([0.0, 1.0, 0.8, 1.0]), torch.tensor([0, 0, 0, 40]), torch.tensor([1, 1, 0.9, 0.8])
+    )
     assert batch.triton() == batch.reference()
     assert batch.triton([0])[0] == [SPLIT_TOKENS + 3]
 
@@ -156,7 +160,9 @@ def test_suppressed_ids() -> None:
     rows, likeliest = 5, [3, 250, 8]
     logits = _random(1, 300).repeat(rows, 1)
     logits[:, likeliest] = torch.tensor([40.0, 39.0, 38.0])
-    batch = _batch(logits, torch.tensor([0.0, 1.0, 1.0, 1.0, 0.0]), torch.tensor([0, 0, 3, 3, 0]), torch.tensor([1, 1, 1, 0.9, 1]))
+    batch = _batch(
+        logits, torch.tensor([0.0, 1.0, 1.0, 1.0, 0.0]), torch.tensor([0, 0, 3, 3, 0]), torch.tensor([1, 1, 1, 0.9, 1])
+    )
     batch.settings.suppress[1:, :3] = torch.tensor(likeliest, dtype=torch.int32)
     batch.settings.suppress_count[1:] = 3
     batch.settings.suppress_until[1:] = batch.positions + 1
@@ -169,7 +175,12 @@ def test_suppressed_ids() -> None:
 
 def test_everything_suppressed() -> None:
     """Nothing is left to choose from: the lowest id, whatever the cuts."""
-    batch = _batch(_random(4, SUPPRESS_MAX), torch.tensor([0.0, 1.0, 1.0, 1.0]), torch.tensor([0, 0, 9, 9]), torch.tensor([1, 1, 1, 0.5]))
+    batch = _batch(
+        _random(4, SUPPRESS_MAX),
+        torch.tensor([0.0, 1.0, 1.0, 1.0]),
+        torch.tensor([0, 0, 9, 9]),
+        torch.tensor([1, 1, 1, 0.5]),
+    )
     batch.settings.suppress[:] = torch.arange(SUPPRESS_MAX)
     batch.settings.suppress_count[:] = SUPPRESS_MAX
     batch.settings.suppress_until[:] = 2**31 - 1

@@ -51,7 +51,7 @@ class CudaExecutor:
 
     def __init__(self, runner: StepRunner) -> None:
         """Launch on `runner`; see `load`."""
-        self._runner = runner
+        self.runner = runner
         self._events = [torch.cuda.Event(blocking=True) for _ in range(COPIES)]
         self._waiter = EventWaiter(torch.cuda.current_device())
         self._free = deque(range(COPIES))
@@ -112,7 +112,7 @@ class CudaExecutor:
         """Wait for the GPU and give the memory back."""
         self._waiter.close()
         torch.cuda.synchronize()
-        del self._runner
+        del self.runner
 
     def _launch_waiting(self) -> None:
         while self._waiting and self._free:
@@ -123,7 +123,7 @@ class CudaExecutor:
                 self._fail(plan, error.message)
             except torch.cuda.OutOfMemoryError as error:
                 # Half a step has harmed nobody, but its copy up may still be reading the host's buffer.
-                self._runner.stream.synchronize()
+                self.runner.stream.synchronize()
                 self._fail(plan, f"the GPU is out of memory: {error}")
 
     def _fail(self, plan: StepPlan, failure: str) -> None:
@@ -132,9 +132,9 @@ class CudaExecutor:
 
     def _launch(self, plan: StepPlan) -> None:
         begin_us = time.monotonic_ns() // 1000
-        checked = Plan(plan, self._runner.tables, self._runner.limits)
+        checked = Plan(plan, self.runner.tables, self.runner.limits)
         copy = self._free[0]
-        self._runner.launch(checked, copy, self._events[copy])
+        self.runner.launch(checked, copy, self._events[copy])
         self._free.popleft()
         slots = checked.slots[checked.sample].tolist()
         self._flights.append(Flight(plan.step, begin_us, copy, slots))
@@ -145,7 +145,7 @@ class CudaExecutor:
             return StepOutcome(flight.step, 0, b"", b"", flight.failure)
         step_us = done_us - max(flight.begin_us, self._ended_us)
         self._ended_us = done_us
-        ids = self._runner.download.read(flight.copy, len(flight.slots))
+        ids = self.runner.download.read(flight.copy, len(flight.slots))
         if (ids < 0).any():
             bad = [slot for slot, token in zip(flight.slots, ids.tolist(), strict=True) if token < 0]
             text = f"The model's logits are not finite for slots {bad}; its weights or pages are damaged."

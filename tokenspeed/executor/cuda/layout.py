@@ -17,6 +17,7 @@ from tokenspeed.executor.batch import Plan, Tokens
 from tokenspeed.executor.cuda.buffers import HostSections, Words
 from tokenspeed.executor.pools import Ints, PageTables
 
+
 @dataclass(frozen=True, slots=True)
 class StepShape:
     """What a step is made of.

@@ -33,7 +33,7 @@ from tokenspeed.executor.cuda.layout import (
 from tokenspeed.executor.cuda.memory import check_weights_fit, measured_peak, page_count
 from tokenspeed.executor.pools import PagePool, PageShape, PageTables
 from tokenspeed.model.build import LanguageModel, declare_model
-from tokenspeed.model.layers import ForwardStep
+from tokenspeed.model.layers import ForwardStep, KvPages
 from tokenspeed.model.loader import Progress
 from tokenspeed.model.placement import OneRank
 
@@ -98,6 +98,12 @@ class StepRunner:
             stream.synchronize()
         return runner
 
+    @property
+    def pages(self) -> list[KvPages]:
+        """The KV cache, layer by layer."""
+        assert self._pages is not None
+        return self._pages.layers
+
     def take_pages(self, pages_total: int) -> None:
         """Give the present pages back and reserve `pages_total`."""
         self._pages: PagePool | None = None
@@ -146,13 +152,12 @@ class StepRunner:
         return self._sample(picked, staged.sample_slots[:samples], staged.sample_positions[:samples])
 
     def _hidden(self, staged: Sections, tokens: int, rows: SlotRows) -> torch.Tensor:
-        assert self._pages is not None
         ids = staged.ids[:tokens]
         self._apply(staged.whole, ids, staged.slots[:tokens], self._settings, self._page_table, self._last_id)
         if not tokens:
             return torch.empty(0, 1, device=self._device)
         step = ForwardStep(ids, staged.positions[:tokens], staged.places[:tokens], rows)
-        return self._model(step, self._pages.layers)
+        return self._model(step, self.pages)
 
     def _sample(self, hidden: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         if not len(slots):
