@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ class Chain:
 
 
 def _weight(outputs: int, inputs: int) -> torch.Tensor:
-    return (draw(outputs, inputs) * inputs**-0.5).to("cuda", BF16).t()
+    return (draw(outputs, inputs) / math.sqrt(inputs)).to("cuda", BF16).t()
 
 
 def _chain(tokens: int) -> Chain:
