@@ -39,10 +39,10 @@ class Timed:
 def row(timed: Timed, limits: Ceilings) -> str:
     """Return the case's line of the table."""
     if timed.us is None:
-        return f"{timed.case.name:64} failed: {timed.error}"
+        return f"{timed.case.name:80} failed: {timed.error}"
     moved, done = timed.bytes_per_s, timed.flops_per_s
     columns = (
-        f"{timed.case.name:64}",
+        f"{timed.case.name:80}",
         f"{timed.us:10.2f} us",
         f"{moved / 1e9:7.0f} GB/s {100 * moved / limits.copy_bytes_per_s:4.0f}%" if moved else " " * 18,
         f"{done / 1e12:7.1f} TFLOP/s {100 * done / limits.product_flops_per_s:4.0f}%" if done else "",
