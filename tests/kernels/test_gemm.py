@@ -77,7 +77,8 @@ def test_real_sizes_many_times(tokens: int) -> None:
     """Programs arrive in another order on each run; the bits stay."""
     for outputs, inputs in ((1024, 4096), (4096, 14336), (6144, 4096)):
         x, weight = draw(tokens, inputs, dtype=BF16, device="cuda"), _weight(outputs, inputs, BF16, "cuda")
-        for config in candidates(outputs, inputs, tokens):
+        # The rule's own and a few more: each is compiled.
+        for config in candidates(outputs, inputs, tokens)[::12]:
             runs = [triton_skinny.launch(x, weight, x.new_empty(tokens, outputs), config) for _ in range(10)]
             assert error(runs[0], x.double() @ weight.double()) < ERROR_MAX[BF16], config
             assert all(torch.equal(run, runs[0]) for run in runs), config
