@@ -57,8 +57,7 @@ def test_head(rows: int, dtype: torch.dtype, device: str) -> None:
     assert error(logits, x.double() @ weight.double()) < ERROR_MAX[F32]
 
 
-@pytest.mark.parametrize("dtype", [F16, BF16])
-@pytest.mark.parametrize("tokens", [1, 2, 16, 20])
+@pytest.mark.parametrize(("tokens", "dtype"), [(1, BF16), (2, F16), (16, BF16), (20, F16)])
 def test_splits(tokens: int, dtype: torch.dtype, device: str) -> None:
     """Partial sums add up, in an order that is always the same, and the counters are left at zero."""
     x, weight = draw(tokens, 144, dtype=dtype, device=device), _weight(19, 144, dtype, device)
@@ -78,7 +77,8 @@ def test_real_sizes_many_times(tokens: int) -> None:
     """Programs arrive in another order on each run; the bits stay."""
     for outputs, inputs in ((1024, 4096), (4096, 14336), (6144, 4096)):
         x, weight = draw(tokens, inputs, dtype=BF16, device="cuda"), _weight(outputs, inputs, BF16, "cuda")
-        for config in candidates(outputs, inputs, tokens):
+        # The rule's own and a few more: each is compiled.
+        for config in candidates(outputs, inputs, tokens)[::12]:
             runs = [triton_skinny.launch(x, weight, x.new_empty(tokens, outputs), config) for _ in range(10)]
             assert error(runs[0], x.double() @ weight.double()) < ERROR_MAX[BF16], config
             assert all(torch.equal(run, runs[0]) for run in runs), config

