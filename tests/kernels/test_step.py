@@ -68,9 +68,7 @@ def _compare(upload: torch.Tensor, ids: list[int], slots: list[int]) -> tuple[De
     wanted, seen = (torch.tensor(ids, dtype=torch.int32, device=where) for where in ("cpu", DEVICE))
     slot = torch.tensor(slots, dtype=torch.int32)
     torch_apply.apply(upload, wanted, slot, reference.settings, reference.page_table, reference.last_id)
-    triton_apply.apply(
-        upload.to(DEVICE), seen, slot.to(DEVICE), device.settings, device.page_table, device.last_id
-    )
+    triton_apply.apply(upload.to(DEVICE), seen, slot.to(DEVICE), device.settings, device.page_table, device.last_id)
     assert seen.tolist() == wanted.tolist()
     for one, other in zip(device.state(), reference.state(), strict=True):
         assert torch.equal(one, other)
@@ -154,9 +152,7 @@ def test_one_graph_serves_every_count() -> None:
         packed = _upload([Opening(slot + 1, seed=pages) for slot in range(openings)], _pages(pages))
         upload[: len(packed)] = packed.to(DEVICE)
         graph.replay()
-        torch_apply.apply(
-            packed, ids.cpu(), slots.cpu(), reference.settings, reference.page_table, reference.last_id
-        )
+        torch_apply.apply(packed, ids.cpu(), slots.cpu(), reference.settings, reference.page_table, reference.last_id)
         for one, other in zip(device.state(), reference.state(), strict=True):
             assert torch.equal(one, other)
 
