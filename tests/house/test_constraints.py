@@ -70,7 +70,9 @@ def test_triton_is_no_constraint() -> None:
     """Each torch with CUDA brings its own version; beside another the tests take one that the extra allows."""
     assert "triton" not in PINS
     assert not any(canonicalize_name(Requirement(text).name) == "triton" for text in requirements())
-    (allowed,) = [r for r in map(Requirement, PROJECT["project"]["optional-dependencies"]["cuda"]) if r.name == "triton"]
+    (allowed,) = [
+        r for r in map(Requirement, PROJECT["project"]["optional-dependencies"]["cuda"]) if r.name == "triton"
+    ]
     tested = re.search(r"^TRITON := triton==(\S+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     assert tested is not None
     assert tested.group(1) in allowed.specifier

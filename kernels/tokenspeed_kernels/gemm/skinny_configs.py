@@ -75,8 +75,9 @@ def _rule(outputs: int, inputs: int, tile: int) -> Config:
 
 def _split(outputs: int, inputs: int, block_out: int, inputs_min: int) -> int:
     """Return into how many parts to split the inputs, each of `inputs_min` or more."""
-    split = 1
-    while -(-outputs // block_out) * split * 4 < PROGRAMS * 2 and inputs >= 2 * split * inputs_min:
+    split, tiles = 1, -(-outputs // block_out)
+    # Half of the multiprocessors with two programs and half with one are near enough to full.
+    while tiles * split * 3 < PROGRAMS and inputs >= 2 * split * inputs_min:
         split *= 2
     return split
 

@@ -1,0 +1,1 @@
+"""Times kernels, one file of cases for each op family."""
