@@ -13,15 +13,17 @@ from tokenspeed_kernels import selector
 from tokenspeed_kernels.sampling import SUPPRESS_MAX, SlotSettings, torch_choose, triton_choose, triton_cut
 from tokenspeed_kernels.sampling import choose as ask_choose
 from tokenspeed_kernels.sampling.philox import gumbel_all
-from tokenspeed_kernels.sampling.triton_noise import BLOCK_TOKENS, gumbel
+from tokenspeed_kernels.sampling.triton_noise import BLOCK_TOKENS, gumbel, tokens_of
 from tokenspeed_kernels.sampling.triton_scan import SPLIT_TOKENS
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 # The interpreter takes a tenth of a second a row.
-VOCABS = (17, 259, 1000, 49152, 128256) if CUDA else (17, 259, 1000)
+VOCABS = (17, 259, 1000, 49152, 128256) if CUDA else (17, 259)
 ROUNDS = 20 if CUDA else 1
 needs_cuda = pytest.mark.skipif(not CUDA, reason="captures a graph")
+# Whatever is read of scratch memory has been written before.
+pytestmark = pytest.mark.usefixtures("poisoned")
 
 
 @dataclass(frozen=True)
@@ -79,25 +81,34 @@ def _batch(
     return Batch(logits, settings, (torch.arange(rows) * 40_009 + seed).int())
 
 
-CUTS = tuple(itertools.product((0, 1, 20, 300), (1.0, 0.3137, 0.9171), (0.0, 0.0513)))
+# top_k, top_p, min_p; the last are off.
+ALL_CUTS = (*itertools.product((0, 1, 20, 300), (1.0, 0.3137, 0.9171), (0.0, 0.0513)), (0, 1.0, 0.0))
+SOME_CUTS = (
+    (0, 0.9171, 0.0),
+    (20, 0.9171, 0.0),
+    (300, 0.3137, 0.0513),
+    (1, 1.0, 0.0),
+    (0, 1.0, 0.0513),
+    (20, 1.0, 0.0513),
+    (0, 1.0, 0.0),
+)
+TIE_CUTS = SOME_CUTS if CUDA else (*SOME_CUTS[:3], SOME_CUTS[-1])
+Cuts = tuple[tuple[int, float, float], ...]
 
 
-def _every_cut(logits_of_row: torch.Tensor, seed: int) -> Batch:
-    """All combinations of cuts at three temperatures in turn, and one greedy row."""
-    rows = len(CUTS) + 1
-    top_k, top_p, min_p = (
-        torch.tensor([*column, off]) for column, off in zip(zip(*CUTS, strict=True), (0, 1.0, 0.0), strict=True)
-    )
-    temperature = torch.tensor([0.6, 1.0, 1.7])[torch.arange(rows) % 3]
+def _cut(logits: torch.Tensor, cuts: Cuts, seed: int) -> Batch:
+    """A row for each of `cuts`, at three temperatures in turn; the last row is greedy."""
+    top_k, top_p, min_p = (torch.tensor(column, dtype=torch.float64) for column in zip(*cuts, strict=True))
+    temperature = torch.tensor([0.6, 1.0, 1.7])[torch.arange(len(cuts)) % 3]
     temperature[-1] = 0.0
-    return _batch(logits_of_row[:rows], temperature, top_k, top_p, min_p, seed)
+    return _batch(logits, temperature, top_k, top_p, min_p, seed)
 
 
 def _random(rows: int, vocab: int, seed: int = 0, spread: float = 3.0) -> torch.Tensor:
     return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * spread
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interpreted, a view has several parts though the vocabulary is small."""
     if not CUDA:
@@ -107,18 +118,20 @@ def small_views(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("vocab", VOCABS)
 def test_equal_to_the_reference(vocab: int) -> None:
     """Every combination of cuts, over seeds and positions."""
+    cuts = ALL_CUTS if CUDA or vocab == 259 else SOME_CUTS
     for seed in range(ROUNDS):
-        batch = _every_cut(_random(len(CUTS) + 1, vocab, seed), seed)
+        batch = _cut(_random(len(cuts), vocab, seed), cuts, seed)
         assert batch.triton() == batch.reference()
 
 
-@pytest.mark.parametrize("vocab", VOCABS[2:])
+@pytest.mark.usefixtures("small_views")
+@pytest.mark.parametrize("vocab", VOCABS[2:] or (1000,))
 @pytest.mark.parametrize(("spread", "grain"), [(2.0, 0.5), (0.1, 0.1)])
 def test_equal_logits_rank_by_id(vocab: int, spread: float, grain: float) -> None:
     """Few different values, so that every cut falls among equals; nearly flat, so that all is in view."""
     for seed in range(ROUNDS):
-        logits = (_random(len(CUTS) + 1, vocab, seed, spread) / grain).round() * grain
-        batch = _every_cut(logits, seed)
+        logits = (_random(len(TIE_CUTS), vocab, seed, spread) / grain).round() * grain
+        batch = _cut(logits, TIE_CUTS, seed)
         assert batch.triton() == batch.reference()
 
 
@@ -189,12 +202,12 @@ def test_everything_suppressed() -> None:
 
 def test_rows_do_not_see_each_other() -> None:
     """Alone, backwards, and again: the same ids."""
-    batch = _every_cut(_random(len(CUTS) + 1, 600, 3), 11)
+    batch = _cut(_random(len(SOME_CUTS), 300, 3), SOME_CUTS, 11)
     together = batch.triton()[0]
-    chosen = [24, 7, 21, 11, 0]
+    chosen = [5, 1, 6, 0]
     assert batch.triton(chosen)[0] == [together[row] for row in chosen]
-    assert batch.triton([13])[0] == [together[13]]
-    assert batch.triton(chosen) == batch.triton(chosen)
+    assert batch.triton([2]) == batch.triton([2])
+    assert batch.triton([2])[0] == [together[2]]
 
 
 def test_padding_rows_leave_zero() -> None:
@@ -208,11 +221,10 @@ def test_padding_rows_leave_zero() -> None:
     assert last.tolist() == [0, ids.tolist()[1]]
 
 
-@triton.jit
-def _noise(out, seed, position, BLOCKS: tl.constexpr, TOKENS: tl.constexpr):
-    blocks = tl.arange(0, BLOCKS)
-    places = blocks[:, None] * TOKENS + tl.arange(0, TOKENS)[None, :]
-    tl.store(out + places, gumbel(tl.load(seed), tl.load(position), blocks))
+@triton.jit  # type: ignore[untyped-decorator]
+def _noise(out: tl.tensor, seed: tl.tensor, position: tl.tensor) -> None:
+    blocks = tl.arange(0, 8)
+    tl.store(out + tokens_of(blocks), gumbel(tl.load(seed), tl.load(position), blocks))
 
 
 @pytest.mark.parametrize(("seed", "position"), [(0, 0), (7, 131_071), (-1, 2**31 - 1), (-(2**63) + 5, 3)])
@@ -220,17 +232,17 @@ def test_noise(seed: int, position: int) -> None:
     """All words of Philox, and logarithms that differ by rounding at most."""
     seeds, positions = torch.tensor([seed]), torch.tensor([position])
     out = torch.empty(8 * BLOCK_TOKENS, device=DEVICE)
-    _noise[(1,)](out, seeds.to(DEVICE), positions.int().to(DEVICE), BLOCKS=8, TOKENS=BLOCK_TOKENS)
+    _noise[(1,)](out, seeds.to(DEVICE), positions.int().to(DEVICE))
     torch.testing.assert_close(out.cpu(), gumbel_all(seeds, positions, len(out))[0], rtol=1e-6, atol=5e-7)
 
 
 @needs_cuda
 def test_graph_replays() -> None:
     """A captured choice follows what changes in its buffers, and repeats itself bit by bit."""
-    first, second = (_every_cut(_random(len(CUTS) + 1, 49152, seed), seed) for seed in (1, 2))
+    first, second = (_cut(_random(len(ALL_CUTS), 49152, seed), ALL_CUTS, seed) for seed in (1, 2))
     logits, positions = first.logits.to(DEVICE), first.positions.to(DEVICE)
     settings, slots = _moved(first.settings), first.slots.to(DEVICE)
-    last = torch.zeros(len(CUTS) + 2, dtype=torch.int32, device=DEVICE)
+    last = torch.zeros(len(ALL_CUTS) + 1, dtype=torch.int32, device=DEVICE)
     triton_choose.choose(logits, settings, slots, positions, last)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tokenspeed_kernels.aot import Launch
 from tokenspeed_kernels.sampling import SUPPRESS_MAX, SlotSettings
 from tokenspeed_kernels.sampling.triton_cut import settle_cut
 from tokenspeed_kernels.sampling.triton_noise import BLOCK_TOKENS, FAR, NEVER, best_of
@@ -95,34 +96,34 @@ def choose(
 
 @triton.jit(do_not_specialize_on_alignment=["slots", "positions", "best", "best_ids", "sums", "highs", "masses"])
 def settle(
-    logits,
-    logits_stride,
-    vocab,
-    blocks,
-    splits,
-    temperature,
-    top_k,
-    top_p,
-    min_p,
-    seed,
-    suppress_until,
-    suppress_count,
-    suppress,
-    slots,
-    positions,
-    best,
-    best_ids,
-    sums,
-    highs,
-    masses,
-    maxima,
-    view,
-    chosen,
-    last_id,
+    logits: tl.tensor,
+    logits_stride: int,
+    vocab: int,
+    blocks: int,
+    splits: int,
+    temperature: tl.tensor,
+    top_k: tl.tensor,
+    top_p: tl.tensor,
+    min_p: tl.tensor,
+    seed: tl.tensor,
+    suppress_until: tl.tensor,
+    suppress_count: tl.tensor,
+    suppress: tl.tensor,
+    slots: tl.tensor,
+    positions: tl.tensor,
+    best: tl.tensor,
+    best_ids: tl.tensor,
+    sums: tl.tensor,
+    highs: tl.tensor,
+    masses: tl.tensor,
+    maxima: tl.tensor,
+    view: tl.tensor,
+    chosen: tl.tensor,
+    last_id: tl.tensor,
     SPLITS: tl.constexpr,
     BLOCKS: tl.constexpr,
     SUPPRESS_MAX: tl.constexpr,
-):
+) -> None:
     """Grid (rows). Writes chosen [rows], and last_id at the row's slot."""
     row = tl.program_id(0)
     index = tl.arange(0, SPLITS)
@@ -133,10 +134,11 @@ def settle(
     total = tl.sum(tl.load(sums + at, mask=live, other=0.0))
     slot = tl.load(slots + row)
     heat = tl.load(temperature + slot)
-    _, token = best_of(values, tokens)
+    value, token = best_of(values, tokens)
     # False for NaN too.
     finite = tl.abs(total) < float("inf")
-    if finite & (heat >= GREEDY):
+    # If all ids are suppressed there is nothing to cut.
+    if finite & (heat >= GREEDY) & (value > NEVER):
         k = tl.load(top_k + slot)
         p = tl.load(top_p + slot)
         m = tl.load(min_p + slot)
@@ -148,25 +150,43 @@ def settle(
                 peaks = tl.load(highs + at, mask=live, other=NEVER)
                 shares = tl.load(masses + at, mask=live, other=0.0)
                 whole = tl.sum(shares * tl.exp(peaks - tl.max(peaks)).to(tl.float64))
-            token = settle_cut(
-                token,
+            parts = (
                 logits + row.to(tl.int64) * logits_stride,
                 vocab,
                 heat,
-                k,
-                p,
-                m,
-                tl.load(seed + slot),
-                position,
                 suppress + slot * SUPPRESS_MAX,
                 count,
-                maxima + row * blocks,
-                blocks,
-                whole,
                 view + row * blocks,
-                BLOCKS,
             )
+            drawn = tl.load(seed + slot)
+            token = settle_cut(token, parts, k, p, m, drawn, position, maxima + row * blocks, blocks, whole, BLOCKS)
     token = tl.where(finite, token, -1)
     tl.store(chosen + row, token)
     # All padding rows share slot 0: one value, whichever of them writes last.
     tl.store(last_id + slot, tl.where(slot > 0, tl.maximum(token, 0), 0))
+
+
+_LOGITS = "*fp32 i32:16 i32:16 i32 i32"
+_SCRATCH = "*fp32 *i32 *fp32 *fp32 *fp64 *fp32"
+
+AOT = (
+    Launch(
+        scan,
+        f"{_LOGITS} *fp32 *fp64 *i64 *i32 *i32 *i32 *i32 *i32 {_SCRATCH}",
+        {"SPLIT_BLOCKS": SPLIT_BLOCKS, "SUPPRESS_MAX": SUPPRESS_MAX},
+        warps=SCAN_WARPS,
+    ),
+    *(
+        Launch(
+            settle,
+            f"{_LOGITS} *fp32 *i32 *fp64 *fp64 *i64 *i32 *i32 *i32 *i32 *i32 {_SCRATCH} *i32 *i32 *i32",
+            {
+                "SPLITS": triton.next_power_of_2(triton.cdiv(vocab, SPLIT_TOKENS)),
+                "BLOCKS": triton.next_power_of_2(triton.cdiv(vocab, BLOCK_TOKENS)),
+                "SUPPRESS_MAX": SUPPRESS_MAX,
+            },
+            warps=SETTLE_WARPS,
+        )
+        for vocab in (49152, 128256, 262144)
+    ),
+)

@@ -6,7 +6,8 @@ draws from what is left outside. Whether a token is kept takes the number and th
 tokens above it, and these lie in the few blocks whose largest logit is not below it (a *view*).
 
 A rank is (key, token): the order-preserving integer of the scaled logit, then the lower id.
-(key, FAR) stands below every token of that key.
+(key, FAR) stands below every token of that key. `row` is the tuple (logits, vocab, temperature,
+suppress, count, view): pointers to the row's logits and suppressed ids, and scratch for the view.
 
 Invariant: `high` is the row's largest scaled logit; masses are sums of exp(scaled - high) in float64.
 """
@@ -38,13 +39,22 @@ BOUND_SLACK = tl.constexpr(12)
 
 @triton.jit
 def settle_cut(
-    token, logits, vocab, heat, top_k, top_p, min_p, seed, position, suppress, count, maxima, blocks, whole, view,
+    token: tl.tensor,
+    row: tl.tuple,
+    top_k: tl.tensor,
+    top_p: tl.tensor,
+    min_p: tl.tensor,
+    seed: tl.tensor,
+    position: tl.tensor,
+    maxima: tl.tensor,
+    blocks: tl.tensor,
+    whole: tl.tensor,
     BLOCKS: tl.constexpr,
-):  # fmt: skip
-    """Return the kept token with the best noisy logit; `token` is the winner among all.
+) -> tl.tensor:
+    """Return the kept token with the best noisy logit; `token` is the winner among all, not at minus infinity.
 
-    `logits` and `suppress` point to the row's; `count` ids are suppressed. `maxima` [blocks] has the
-    largest scaled logit of each block, `whole` the mass of all tokens, `view` is scratch [blocks].
+    `maxima` points to the largest scaled logit of each of the row's `blocks`, `whole` is the mass of
+    all tokens (needed only for top_p without top_k).
     """
     index = tl.arange(0, BLOCKS)
     live = index < blocks
@@ -52,37 +62,36 @@ def settle_cut(
     high = tl.max(peaks)
     peaks = ranking_key(peaks)
     bound = LOWEST
-    limit = vocab
-    if (top_k > 0) & (top_k < vocab):
+    limit = row[1]
+    if (top_k > 0) & (top_k < limit):
         limit = top_k
         if top_k <= blocks:
             bound = _bound_of_top(peaks, live, top_k)
         if top_p < 1.0:
-            seen = _view(view, peaks, live, bound)
-            whole = _mass_of_top(top_k, bound, high, logits, vocab, heat, suppress, count, view, seen)
+            whole = _mass_of_top(top_k, bound, high, row, _view(row, peaks, live, bound))
     if min_p > 0.0:
         bound = tl.maximum(bound, _floor(high, min_p))
     room = tl.where(top_p < 1.0, top_p * whole, float("inf"))
-    key = ranking_key(_scaled(logits, token, vocab, heat, suppress, count))
+    key = ranking_key(_scaled(row, token))
     if key < bound:
         key = bound
         token = FAR
     outside = True
     while outside:
-        seen = _view(view, peaks, live, key)
+        seen = _view(row, peaks, live, key)
         if token != FAR:
-            above, mass = _above(key, token, high, logits, vocab, heat, suppress, count, view, seen)
+            above, mass = _above(key, token, high, row, seen)
             outside = (above > 0) & ((above >= limit) | (mass >= room))
         if outside:
-            token = _best_above(key, token, seed, position, logits, vocab, heat, suppress, count, view, seen)
-            key = ranking_key(_scaled(logits, token, vocab, heat, suppress, count))
+            token = _best_above(key, token, seed, position, row, seen)
+            key = ranking_key(_scaled(row, token))
     return token
 
 
 @triton.jit
-def _bound_of_top(peaks, live, top_k):
+def _bound_of_top(peaks: tl.tensor, live: tl.tensor, top_k: tl.tensor) -> tl.tensor:
     """Return a key that at least `top_k` tokens reach: as many blocks have a peak that does."""
-    low = tl.min(tl.where(live, peaks, 0x7FFFFFFF)).to(tl.int64)
+    low = tl.min(tl.where(live, peaks, FAR)).to(tl.int64)
     high = tl.max(peaks).to(tl.int64) + 1
     reach = tl.sum(live.to(tl.int32))
     while (high - low > 1) & (reach > top_k + BOUND_SLACK):
@@ -97,7 +106,7 @@ def _bound_of_top(peaks, live, top_k):
 
 
 @triton.jit
-def _mass_of_top(top_k, bound, high, logits, vocab, heat, suppress, count, view, seen):
+def _mass_of_top(top_k: tl.tensor, bound: tl.tensor, high: tl.tensor, row: tl.tuple, seen: tl.tensor) -> tl.tensor:
     """Return the mass of the `top_k` likeliest tokens, all of which reach `bound` and are in view.
 
     Searches the k-th largest key between `low`, which more than k tokens reach, and `up`, which at
@@ -110,13 +119,13 @@ def _mass_of_top(top_k, bound, high, logits, vocab, heat, suppress, count, view,
     mass = tl.full((), 0.0, tl.float64)
     searching = True
     while searching:
-        above, sum_above = _above(middle.to(tl.int32), FAR, high, logits, vocab, heat, suppress, count, view, seen)
+        above, mass_above = _above(middle.to(tl.int32), FAR, high, row, seen)
         if above > top_k:
             low = middle
         else:
             up = middle
             reach = above
-            mass = sum_above
+            mass = mass_above
         searching = (reach != top_k) & (up - low > 1)
         middle = (low + up) >> 1
     tie = tl.exp(value_of(low.to(tl.int32)) - high).to(tl.float64)
@@ -124,7 +133,7 @@ def _mass_of_top(top_k, bound, high, logits, vocab, heat, suppress, count, view,
 
 
 @triton.jit
-def _floor(high, min_p):
+def _floor(high: tl.tensor, min_p: tl.tensor) -> tl.tensor:
     """Return the lowest key of a logit that is at least high + log(min_p), a sum in float64."""
     exact = high.to(tl.float64) + tl.log(min_p)
     near = exact.to(tl.float32)
@@ -133,68 +142,67 @@ def _floor(high, min_p):
 
 
 @triton.jit
-def _view(view, peaks, live, bound):
-    """Write the blocks with a token that reaches `bound` to `view`, ascending; return their number."""
+def _view(row: tl.tuple, peaks: tl.tensor, live: tl.tensor, bound: tl.tensor) -> tl.tensor:
+    """Write the blocks with a token that reaches `bound` to the view, ascending; return their number."""
     chosen = live & (peaks >= bound)
     place = tl.cumsum(chosen.to(tl.int32), 0) - 1
     # Other threads may still read the view before this one, and will read this one.
     tl.debug_barrier()
-    tl.store(view + place, tl.arange(0, chosen.shape[0]), mask=chosen)
+    tl.store(row[5] + place, tl.arange(0, chosen.shape[0]), mask=chosen)
     tl.debug_barrier()
     return tl.sum(chosen.to(tl.int32))
 
 
 @triton.jit
-def _above(key, token, high, logits, vocab, heat, suppress, count, view, seen):
+def _above(key: tl.tensor, token: tl.tensor, high: tl.tensor, row: tl.tuple, seen: tl.tensor) -> tl.tuple:
     """Return (number, mass) of the tokens in view that rank above (key, token)."""
     number = tl.zeros((VIEW_BLOCKS, BLOCK), tl.int32)
     mass = tl.zeros((VIEW_BLOCKS, BLOCK), tl.float64)
-    start = 0
-    while start < seen:
-        block, tokens = _part(view, start, seen)
-        x = _scaled(logits, tokens, vocab, heat, suppress, count)
-        higher = _ranks_above(x, tokens, key, token, vocab)
+    for start in range(0, seen, VIEW_BLOCKS):
+        tokens = tokens_of(_part(row, start, seen))
+        x = _scaled(row, tokens)
+        higher = _ranks_above(row, x, tokens, key, token)
         number += higher.to(tl.int32)
         mass += tl.where(higher, tl.exp(x - high), 0.0).to(tl.float64)
-        start += VIEW_BLOCKS
     return tl.sum(number), tl.sum(mass)
 
 
 @triton.jit
-def _best_above(key, token, seed, position, logits, vocab, heat, suppress, count, view, seen):
+def _best_above(
+    key: tl.tensor, token: tl.tensor, seed: tl.tensor, position: tl.tensor, row: tl.tuple, seen: tl.tensor
+) -> tl.tensor:
     """Return the token in view with the best noisy logit among those that rank above (key, token)."""
     best = tl.full((VIEW_BLOCKS, BLOCK), NEVER, tl.float32)
     best_tokens = tl.full((VIEW_BLOCKS, BLOCK), FAR, tl.int32)
-    start = 0
-    while start < seen:
-        block, tokens = _part(view, start, seen)
-        x = _scaled(logits, tokens, vocab, heat, suppress, count)
-        noisy = tl.where(_ranks_above(x, tokens, key, token, vocab), x + gumbel(seed, position, block), NEVER)
+    for start in range(0, seen, VIEW_BLOCKS):
+        block = _part(row, start, seen)
+        tokens = tokens_of(block)
+        x = _scaled(row, tokens)
+        noisy = tl.where(_ranks_above(row, x, tokens, key, token), x + gumbel(seed, position, block), NEVER)
         # Blocks ascend, so of equal sums an earlier one has the lower id.
         better = noisy > best
         best = tl.where(better, noisy, best)
         best_tokens = tl.where(better, tokens, best_tokens)
-        start += VIEW_BLOCKS
     _, found = best_of(best, best_tokens)
     return found
 
 
 @triton.jit
-def _part(view, start, seen):
-    """Return the next VIEW_BLOCKS blocks of the view, and their tokens; past its end none is real."""
+def _part(row: tl.tuple, start: tl.tensor, seen: tl.tensor) -> tl.tensor:
+    """Return the next VIEW_BLOCKS blocks of the view; past its end none is real."""
     index = start + tl.arange(0, VIEW_BLOCKS)
-    block = tl.load(view + index, mask=index < seen, other=NOWHERE)
-    return block, tokens_of(block)
+    return tl.load(row[5] + index, mask=index < seen, other=NOWHERE)
 
 
 @triton.jit
-def _scaled(logits, tokens, vocab, heat, suppress, count):
-    """Return logit / temperature of `tokens`, minus infinity for suppressed ones and from `vocab` on."""
+def _scaled(row: tl.tuple, tokens: tl.tensor) -> tl.tensor:
+    """Return logit / temperature of `tokens`, minus infinity for suppressed ones and beyond the vocabulary."""
+    logits, vocab, temperature, suppress, count, _ = row
     x = tl.load(logits + tokens, mask=tokens < vocab, other=NEVER)
-    return suppressed(tl.div_rn(x, heat), tokens, suppress, count)
+    return suppressed(tl.div_rn(x, temperature), tokens, suppress, count)
 
 
 @triton.jit
-def _ranks_above(x, tokens, key, token, vocab):
+def _ranks_above(row: tl.tuple, x: tl.tensor, tokens: tl.tensor, key: tl.tensor, token: tl.tensor) -> tl.tensor:
     keys = ranking_key(x)
-    return (tokens < vocab) & ((keys > key) | ((keys == key) & (tokens < token)))
+    return (tokens < row[1]) & ((keys > key) | ((keys == key) & (tokens < token)))

@@ -33,7 +33,7 @@ _UNIT = tl.constexpr(2.0**-23)
 
 
 @triton.jit
-def gumbel(seed, position, blocks):
+def gumbel(seed: tl.tensor, position: tl.tensor, blocks: tl.tensor) -> tl.tensor:
     """Return float32 [n, BLOCK], the noise of the tokens of `blocks` (int32 [n]).
 
     `seed` is an int64 scalar, `position` an int32 scalar.
@@ -48,7 +48,7 @@ def gumbel(seed, position, blocks):
 
 
 @triton.jit
-def _philox(seed, position, c0):
+def _philox(seed: tl.tensor, position: tl.tensor, c0: tl.tensor) -> tl.tuple:
     k0 = (seed & 0xFFFFFFFF).to(tl.uint32)
     k1 = ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
     c1 = tl.zeros_like(c0) + position.to(tl.uint32)
@@ -68,23 +68,21 @@ def _philox(seed, position, c0):
 
 
 @triton.jit
-def tokens_of(blocks):
+def tokens_of(blocks: tl.tensor) -> tl.tensor:
     """Return int32 [n, BLOCK], the ids of the tokens of `blocks` (int32 [n])."""
     return blocks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
 
 
 @triton.jit
-def suppressed(x, tokens, suppress, count):
+def suppressed(x: tl.tensor, tokens: tl.tensor, suppress: tl.tensor, count: tl.tensor) -> tl.tensor:
     """Return `x` with minus infinity where `tokens` are among the `count` ids at `suppress`."""
-    index = 0
-    while index < count:
+    for index in range(count):
         x = tl.where(tokens == tl.load(suppress + index), NEVER, x)
-        index += 1
     return x
 
 
 @triton.jit
-def ranking_key(x):
+def ranking_key(x: tl.tensor) -> tl.tensor:
     """Return int32 keys in the order of `x`; equal values have equal keys."""
     # -0.0 and 0.0 are equal: adding 0.0 makes their bits equal too.
     bits = (x + 0.0).to(tl.int32, bitcast=True)
@@ -92,13 +90,13 @@ def ranking_key(x):
 
 
 @triton.jit
-def value_of(key):
+def value_of(key: tl.tensor) -> tl.tensor:
     """Return the float32 whose ranking key is `key`."""
     return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def best_of(values, ids):
+def best_of(values: tl.tensor, ids: tl.tensor) -> tl.tuple:
     """Return (the largest of `values`, the lowest of `ids` among those that equal it)."""
     best = tl.max(values)
     return best, tl.min(tl.where(values == best, ids, FAR))

@@ -32,28 +32,28 @@ GREEDY = tl.constexpr(GREEDY_BELOW)
 # Alignment of what is read by the row would only make variants: batches cut it at any place.
 @triton.jit(do_not_specialize_on_alignment=["slots", "positions", "best", "best_ids", "sums", "highs", "masses"])
 def scan(
-    logits,
-    logits_stride,
-    vocab,
-    blocks,
-    splits,
-    temperature,
-    top_p,
-    seed,
-    suppress_until,
-    suppress_count,
-    suppress,
-    slots,
-    positions,
-    best,
-    best_ids,
-    sums,
-    highs,
-    masses,
-    maxima,
+    logits: tl.tensor,
+    logits_stride: int,
+    vocab: int,
+    blocks: int,
+    splits: int,
+    temperature: tl.tensor,
+    top_p: tl.tensor,
+    seed: tl.tensor,
+    suppress_until: tl.tensor,
+    suppress_count: tl.tensor,
+    suppress: tl.tensor,
+    slots: tl.tensor,
+    positions: tl.tensor,
+    best: tl.tensor,
+    best_ids: tl.tensor,
+    sums: tl.tensor,
+    highs: tl.tensor,
+    masses: tl.tensor,
+    maxima: tl.tensor,
     SPLIT_BLOCKS: tl.constexpr,
     SUPPRESS_MAX: tl.constexpr,
-):
+) -> None:
     """Grid (splits, rows). Writes best, best_ids, sums [rows, splits] for all rows.
 
     For rows that draw also maxima [rows, blocks], and if top_p is on highs and masses [rows, splits]:
@@ -80,8 +80,9 @@ def scan(
         tl.store(maxima + row * blocks + block, peaks, mask=block < blocks)
         if tl.load(top_p + slot) < 1.0:
             high = tl.max(peaks)
-            # A split may hold nothing but suppressed ids.
-            mass = tl.sum(tl.exp(x - tl.where(high == NEVER, 0.0, high)).to(tl.float64))
+            # A split may hold nothing but suppressed ids, or a number that voids the row.
+            base = tl.where(tl.abs(high) < float("inf"), high, 0.0)
+            mass = tl.sum(tl.exp(x - base).to(tl.float64))
             tl.store(highs + at, high)
             tl.store(masses + at, mass)
         x += gumbel(tl.load(seed + slot), position, block)

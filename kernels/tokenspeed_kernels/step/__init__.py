@@ -52,25 +52,32 @@ PAGE_SLOT, PAGE_GROUP, PAGE_INDEX, PAGE_PAGE = range(PAGE_WORDS)
 INT32_MAX = 2**31 - 1
 
 
+def opening_word(name: str) -> int:
+    """Return the word of an opening record at which the field `name` starts."""
+    fields = OPENING.fields
+    assert fields is not None
+    return fields[name][1] // 4
+
+
 class Opening(Protocol):
     """Everything about a slot that a request takes; `suppress` is int32 bytes."""
 
     @property
-    def slot(self) -> int: ...  # noqa: D102
+    def slot(self) -> int: ...
     @property
-    def seed(self) -> int: ...  # noqa: D102
+    def seed(self) -> int: ...
     @property
-    def temperature(self) -> float: ...  # noqa: D102
+    def temperature(self) -> float: ...
     @property
-    def top_p(self) -> float: ...  # noqa: D102
+    def top_p(self) -> float: ...
     @property
-    def top_k(self) -> int: ...  # noqa: D102
+    def top_k(self) -> int: ...
     @property
-    def min_p(self) -> float: ...  # noqa: D102
+    def min_p(self) -> float: ...
     @property
-    def suppress_until(self) -> int: ...  # noqa: D102
+    def suppress_until(self) -> int: ...
     @property
-    def suppress(self) -> bytes: ...  # noqa: D102
+    def suppress(self) -> bytes: ...
 
 
 def tail_words(openings: int, pages: int) -> int:
@@ -124,11 +131,11 @@ class ApplyKernel(Protocol):
     ) -> None:
         """Open slots, write page entries, and replace ids of -1 by `last_id` of the token's slot.
 
-        `upload` is int32 [words], starts 8-byte aligned and holds an even number of words; `ids` and `slots` are int32
-        [tokens], parts of it or not; `page_table` is int32 [slots, pages_max], `last_id` int32
-        [slots]. Page entries of groups other than 0 are left out. Neither `last_id` nor a table's
-        old entries change when a slot is opened: its request brings its ids, and reads no further
-        than the pages that it was given.
+        `upload` is int32 [words], starts 8-byte aligned and holds an even number of words; `ids` and
+        `slots` are int32 [tokens], parts of it or not; `page_table` is int32 [slots, pages_max],
+        `last_id` int32 [slots]. Page entries of groups other than 0 are left out. Neither `last_id`
+        nor a table's old entries change when a slot is opened: its request brings its ids, and reads
+        no further than the pages that it was given.
         """
         ...
 

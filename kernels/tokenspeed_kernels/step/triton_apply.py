@@ -12,19 +12,20 @@ import torch
 import triton
 import triton.language as tl
 
+from tokenspeed_kernels.aot import Launch
 from tokenspeed_kernels.sampling import SUPPRESS_MAX, SlotSettings
 from tokenspeed_kernels.step import (
     HEADER_OPENINGS,
     HEADER_OPENINGS_AT,
     HEADER_PAGES,
     HEADER_PAGES_AT,
-    OPENING,
     OPENING_WORDS,
     PAGE_GROUP,
     PAGE_INDEX,
     PAGE_PAGE,
     PAGE_SLOT,
     PAGE_WORDS,
+    opening_word,
 )
 
 PROGRAMS = 64
@@ -32,19 +33,15 @@ BLOCK_ITEMS = 128
 APPLY_WARPS = 4
 
 
-def _word(name: str) -> tl.constexpr:
-    return tl.constexpr(OPENING.fields[name][1] // 4)
-
-
-_SLOT = _word("slot")
-_TOP_K = _word("top_k")
-_UNTIL = _word("suppress_until")
-_COUNT = _word("suppress_count")
-_SEED = _word("seed")
-_TOP_P = _word("top_p")
-_MIN_P = _word("min_p")
-_TEMPERATURE = _word("temperature")
-_SUPPRESS = _word("suppress")
+_SLOT = tl.constexpr(opening_word("slot"))
+_TOP_K = tl.constexpr(opening_word("top_k"))
+_UNTIL = tl.constexpr(opening_word("suppress_until"))
+_COUNT = tl.constexpr(opening_word("suppress_count"))
+_SEED = tl.constexpr(opening_word("seed"))
+_TOP_P = tl.constexpr(opening_word("top_p"))
+_MIN_P = tl.constexpr(opening_word("min_p"))
+_TEMPERATURE = tl.constexpr(opening_word("temperature"))
+_SUPPRESS = tl.constexpr(opening_word("suppress"))
 _WORDS = tl.constexpr(OPENING_WORDS)
 
 _OPENINGS = tl.constexpr(HEADER_OPENINGS)
@@ -95,32 +92,30 @@ def apply(
 # One binary for every number of tokens and every place of the sections.
 @triton.jit(do_not_specialize=["tokens"], do_not_specialize_on_alignment=["ids", "slots"])
 def apply_upload(
-    words,
-    longs,
-    doubles,
-    floats,
-    ids,
-    slots,
-    tokens,
-    temperature,
-    top_k,
-    top_p,
-    min_p,
-    seed,
-    suppress_until,
-    suppress_count,
-    suppress,
-    page_table,
-    page_table_stride,
-    last_id,
+    words: tl.tensor,
+    longs: tl.tensor,
+    doubles: tl.tensor,
+    floats: tl.tensor,
+    ids: tl.tensor,
+    slots: tl.tensor,
+    tokens: int,
+    temperature: tl.tensor,
+    top_k: tl.tensor,
+    top_p: tl.tensor,
+    min_p: tl.tensor,
+    seed: tl.tensor,
+    suppress_until: tl.tensor,
+    suppress_count: tl.tensor,
+    suppress: tl.tensor,
+    page_table: tl.tensor,
+    page_table_stride: int,
+    last_id: tl.tensor,
     SUPPRESS_MAX: tl.constexpr,
-):
+) -> None:
     """Grid of any size. `words`, `longs`, `doubles` and `floats` are one upload in four types."""
     _take_last_ids(ids, slots, tokens, last_id)
     _write_pages(words, page_table, page_table_stride)
-    index = tl.program_id(0)
-    openings = tl.load(words + _OPENINGS)
-    while index < openings:
+    for index in range(tl.program_id(0), tl.load(words + _OPENINGS), tl.num_programs(0)):
         at = tl.load(words + _OPENINGS_AT) + index * _WORDS
         slot = tl.load(words + at + _SLOT)
         count = tl.load(words + at + _COUNT)
@@ -134,13 +129,11 @@ def apply_upload(
         place = tl.arange(0, SUPPRESS_MAX)
         left_out = tl.load(words + at + _SUPPRESS + place, mask=place < count)
         tl.store(suppress + slot * SUPPRESS_MAX + place, left_out, mask=place < count)
-        index += tl.num_programs(0)
 
 
 @triton.jit
-def _take_last_ids(ids, slots, tokens, last_id):
-    start = tl.program_id(0) * _BLOCK
-    while start < tokens:
+def _take_last_ids(ids: tl.tensor, slots: tl.tensor, tokens: int, last_id: tl.tensor) -> None:
+    for start in range(tl.program_id(0) * _BLOCK, tokens, tl.num_programs(0) * _BLOCK):
         index = start + tl.arange(0, _BLOCK)
         inside = index < tokens
         # Ids are asked for beside their slots, not after them; a slot is read for every token.
@@ -148,14 +141,12 @@ def _take_last_ids(ids, slots, tokens, last_id):
         slot = tl.load(slots + index, mask=inside, other=0)
         left = inside & (token < 0)
         tl.store(ids + index, tl.load(last_id + slot, mask=left, other=0), mask=left)
-        start += tl.num_programs(0) * _BLOCK
 
 
 @triton.jit
-def _write_pages(words, page_table, page_table_stride):
+def _write_pages(words: tl.tensor, page_table: tl.tensor, page_table_stride: int) -> None:
     entries = tl.load(words + _PAGES)
-    start = tl.program_id(0) * _BLOCK
-    while start < entries:
+    for start in range(tl.program_id(0) * _BLOCK, entries, tl.num_programs(0) * _BLOCK):
         index = start + tl.arange(0, _BLOCK)
         inside = index < entries
         entry = words + tl.load(words + _PAGES_AT) + index * _PAGE_WORDS
@@ -164,4 +155,13 @@ def _write_pages(words, page_table, page_table_stride):
         page = tl.load(entry + _PAGE_PAGE, mask=inside, other=0)
         mine = inside & (tl.load(entry + _PAGE_GROUP, mask=inside, other=-1) == 0)
         tl.store(page_table + slot * page_table_stride + place, page, mask=mine)
-        start += tl.num_programs(0) * _BLOCK
+
+
+AOT = (
+    Launch(
+        apply_upload,
+        "*i32 *i64 *fp64 *fp32 *i32 *i32 i32 *fp32 *i32 *fp64 *fp64 *i64 *i32 *i32 *i32 *i32 i32 *i32",
+        {"SUPPRESS_MAX": SUPPRESS_MAX},
+        warps=APPLY_WARPS,
+    ),
+)
