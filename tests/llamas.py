@@ -112,7 +112,8 @@ def _add(writer: gguf.GGUFWriter, name: str, array: np.typing.NDArray[np.float32
 def executor_config(path: Path, **changes: Any) -> ExecutorConfig:
     """Return the configuration of a small executor of the checkpoint at `path`."""
     length = changes.pop("max_model_len", 256)
-    model = ModelConfig(path=str(path), served_name="tiny", max_model_len=length)
+    own = {name: changes.pop(name) for name in ("dtype", "load_format") if name in changes}
+    model = ModelConfig(path=str(path), served_name="tiny", max_model_len=length, **own)
     settings: dict[str, Any] = {"max_num_seqs": 8, "kv_cache_bytes": 8 << 20, "threads": 1, **changes}
     return ExecutorConfig(model=model, **settings)
 

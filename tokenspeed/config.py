@@ -13,15 +13,56 @@ from pathlib import Path
 import msgspec
 
 PAGE_TOKENS_CPU = 16
+PAGE_TOKENS_CUDA = 64
+
+GPU_MEMORY_UTILIZATION_MIN, GPU_MEMORY_UTILIZATION_MAX = 0.1, 0.98
+
+
+class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What depends on the device: `name` is "cpu" or "cuda", `dtype` the type computed in."""
+
+    name: str
+    dtype: str
+    page_tokens: int
+    max_num_seqs: int
+    chunked_prefill_size: int
+    mixed_prefill_size: int
+
+
+DEVICE_DEFAULTS = {
+    "cpu": DeviceSettings(
+        name="cpu",
+        dtype="float32",
+        page_tokens=PAGE_TOKENS_CPU,
+        max_num_seqs=32,
+        chunked_prefill_size=256,
+        mixed_prefill_size=128,
+    ),
+    "cuda": DeviceSettings(
+        name="cuda",
+        dtype="bfloat16",
+        page_tokens=PAGE_TOKENS_CUDA,
+        max_num_seqs=128,
+        chunked_prefill_size=8192,
+        mixed_prefill_size=2048,
+    ),
+}
+DTYPES = {"cpu": ("float32",), "cuda": ("float32", "bfloat16")}
+LOAD_FORMATS = ("auto", "dummy")
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Which checkpoint is served. `path` is a folder or a .gguf file."""
+    """Which checkpoint is served. `path` is a folder or a .gguf file.
+
+    With `load_format` "dummy" its weights are not read: random ones take their place, and a folder
+    needs nothing but config.json.
+    """
 
     path: str
     served_name: str
     dtype: str = "float32"
     max_model_len: int
+    load_format: str = "auto"
 
 
 class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +91,9 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
 class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one executor rank. `kv_cache_bytes` bounds all pages of this rank.
 
+    On "cuda", `kv_cache_bytes` 0 takes what weights and the largest step leave of the share
+    `gpu_memory_utilization` of the device's memory; `enforce_eager` launches the kernels of a decode
+    step one by one, where a graph would.
     `threads` 0 shares the cores among the ranks. With several ranks, `rendezvous` is a file that
     does not exist yet, in a folder of this user's, through which they find each other. `kernels`
     overrides the choice of kernels: "family=solution,family.mode=solution".
@@ -63,6 +107,8 @@ class ExecutorConfig(msgspec.Struct, frozen=True, kw_only=True):
     chunked_prefill_size: int = 256
     page_tokens: int = PAGE_TOKENS_CPU
     kv_cache_bytes: int = 1 << 30
+    gpu_memory_utilization: float = 0.9
+    enforce_eager: bool = False
     threads: int = 0
     rendezvous: str = ""
     kernels: str = ""
@@ -75,17 +121,20 @@ class DetokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller may set; `None` means that the engine works it out."""
+    """What a caller may set; `None` and "auto" mean that the engine works it out."""
 
     model: str | None = None
     served_model_name: str | None = None
-    dtype: str = "float32"
+    device: str = "auto"
+    dtype: str = "auto"
+    load_format: str = "auto"
     max_model_len: int | None = None
-    max_num_seqs: int = 32
-    chunked_prefill_size: int = 256
-    mixed_prefill_size: int = 128
+    max_num_seqs: int | None = None
+    chunked_prefill_size: int | None = None
+    mixed_prefill_size: int | None = None
     overlap: int = 1
     kv_cache_bytes: int | None = None
+    gpu_memory_utilization: float = 0.9
     enable_prefix_caching: bool = True
     admission_growth_tokens: int = 128
     stall_limit_s: float = 5.0
@@ -117,6 +166,11 @@ def seconds_since_make() -> float | None:
         return time.time() - float(os.environ.get("TOKENSPEED_STARTED_AT", ""))
     except ValueError:
         return None
+
+
+def gpus_hidden() -> bool:
+    """Return whether the environment hides every GPU from CUDA programs."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
 
 
 def runtime_dir() -> Path:

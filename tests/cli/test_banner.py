@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import uvloop
 
@@ -13,7 +14,7 @@ from tests.server.fake_engine import FakeEngine
 from tokenspeed.cli import banner
 from tokenspeed.cli.banner import curl, greet, tell_ready
 from tokenspeed.cli.screen import Screen
-from tokenspeed.config import ServerConfig
+from tokenspeed.config import DEVICE_DEFAULTS, ServerConfig
 from tokenspeed.errors import EngineError
 from tokenspeed.server.bind import bind
 from tokenspeed.server.service import Sockets
@@ -38,6 +39,20 @@ def test_the_demo_says_what_it_is(sockets: Sockets, monkeypatch: pytest.MonkeyPa
     said = greeting()
     for words in ("135M parameters", "not for work", "HuggingFaceTB/SmolLM2-135M-Instruct", "Apache-2.0"):
         assert words in said
+
+
+def test_a_gpu_and_dummy_weights_are_told(sockets: Sockets) -> None:
+    engine = FakeEngine()
+    engine.device = DEVICE_DEFAULTS["cuda"]
+    engine.model = msgspec.structs.replace(engine.model, dtype="bfloat16", load_format="dummy")
+    out = io.StringIO()
+    greet(Screen(out), engine, ServerConfig(), sockets)
+    uvloop.run(tell_ready(Screen(out), engine, sockets, 1.0))
+    said = out.getvalue()
+    assert "computed on the GPU in bfloat16" in said
+    assert "random weights" in said
+    assert "parameters" not in said
+    assert "pages of 64 tokens" in said
 
 
 def test_statistics_that_fail_do_not_hide_that_it_is_ready(sockets: Sockets) -> None:

@@ -53,7 +53,7 @@ def test_from_start_to_drained_end(runtime: Path) -> None:
         printed = server.until("curl ")
         assert "serves fake-model" in printed
         assert "llama, 135M parameters, 98.4 MB of weights in /models/fake.gguf" in printed
-        assert "computed in float32, context 2,048 tokens" in printed
+        assert "computed on the CPU in float32, context 2,048 tokens" in printed
         assert "KV cache: 4,096 pages of 16 tokens, 65,536 tokens in all" in printed
         assert "loading weights 1/2\n" in printed
         assert "loading weights 2/2\n" in printed
@@ -216,7 +216,8 @@ def test_every_setting_has_its_option() -> None:
     assert serve.engine_config(options) == EngineConfig()
     assert serve.server_config(options) == ServerConfig()
     words = (
-        "m.gguf --served-model-name n --dtype bfloat16 --max-model-len 100 --max-num-seqs 3 --chunked-prefill-size 64 "
+        "m.gguf --served-model-name n --device cuda --dtype bfloat16 --load-format dummy --max-model-len 100 "
+        "--max-num-seqs 3 --chunked-prefill-size 64 --mixed-prefill-size 32 --gpu-memory-utilization 0.5 "
         "--overlap 0 --kv-cache-memory-bytes 1.5G --no-enable-prefix-caching --stall-limit 2 --host ::1 --port 1 "
         "--drain-timeout 0 --max-request-bytes 1K --no-http --socket s --stop-with-stdin"
     )
@@ -224,10 +225,14 @@ def test_every_setting_has_its_option() -> None:
     assert serve.engine_config(options) == EngineConfig(
         model="m.gguf",
         served_model_name="n",
+        device="cuda",
         dtype="bfloat16",
+        load_format="dummy",
         max_model_len=100,
         max_num_seqs=3,
         chunked_prefill_size=64,
+        mixed_prefill_size=32,
+        gpu_memory_utilization=0.5,
         overlap=0,
         kv_cache_bytes=3 << 29,
         enable_prefix_caching=False,
@@ -252,6 +257,10 @@ def test_every_setting_has_its_option() -> None:
         ("--kv-cache-memory-bytes lots", "not a size such as"),
         ("--max-num-seqs 0", "not between 1"),
         ("--log-level loud", "invalid choice"),
+        ("--device gpu", "invalid choice"),
+        ("--load-format pickle", "invalid choice"),
+        ("--gpu-memory-utilization 0.99", "not between 0.1 and 0.98"),
+        ("--gpu-memory-utilization most", "'most' is not a number"),
         ("--port", "expected one argument"),
     ],
 )

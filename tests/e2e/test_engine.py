@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Record
+from tests.dummies import write_shape
 from tests.e2e.harness import Heard, chat, greedy, hear, hear_all, ids_prompt, run, settled
 from tests.tiny import HEAD_DIM, KV_HEADS, LAYERS
 from tokenspeed.config import PAGE_TOKENS_CPU, EngineConfig
 from tokenspeed.engine import AsyncEngine, Engine
 from tokenspeed.errors import EngineError, StartError, UserError
+from tokenspeed.messages.base import pack_ids
 from tokenspeed.messages.engine import SchedulerStats
-from tokenspeed.messages.tokenizer import Chat, Text
+from tokenspeed.messages.tokenizer import Chat, Ids, Text
 from tokenspeed.sampling import SamplingParams
 
 PAGE_BYTES = 2 * LAYERS * KV_HEADS * HEAD_DIM * 4 * PAGE_TOKENS_CPU
@@ -212,7 +214,9 @@ def test_synchronous_engine(tiny_model: Path) -> None:
     [
         ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
         ({"max_model_len": 1_000_000}, "max_model_len"),
-        ({"dtype": "float8"}, "float32"),
+        ({"device": "cpu", "dtype": "float8"}, "float32"),
+        ({"load_format": "pickle"}, "auto and dummy are allowed"),
+        ({"gpu_memory_utilization": 0.99}, "0.1 to 0.98"),
         ({"kv_cache_bytes": 30 * PAGE_BYTES}, "464"),
     ],
 )
@@ -223,3 +227,13 @@ def test_a_wrong_setting_stops_the_start(tiny_model: Path, settings: dict[str, o
     with pytest.raises(StartError) as caught:
         run(work, **{"model": tiny_model, **settings})  # type: ignore[arg-type]
     assert words in caught.value.message
+
+
+def test_dummy_weights_serve_ids_text_and_messages(tmp_path: Path) -> None:
+    async def work(engine: AsyncEngine) -> list[Heard]:
+        prompts = (Ids(pack_ids(range(256, 1024))), Text("Hello"), chat("Hello"))
+        return [await hear(engine.generate(prompt, greedy(8))) for prompt in prompts]
+
+    replies = run(work, write_shape(tmp_path), load_format="dummy", device="cpu")
+    assert [(len(reply.ids), reply.finish) for reply in replies] == [(8, "length")] * 3
+    assert all(reply.text for reply in replies)

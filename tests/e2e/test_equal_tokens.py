@@ -81,7 +81,7 @@ def _every_way(model: Path, prompts: list[Chat], tokens: int, overlap: int) -> W
 def _squeezed(model: Path, prompts: Sequence[Chat], tokens: int) -> Ways:
     """Return the replies from a pool that holds one full context for all of them."""
     pages = 1 + TIGHT_CONTEXT // PAGE_TOKENS_CPU
-    pool_bytes = pages * PAGE_TOKENS_CPU * kv_bytes_per_token(describe(model))
+    pool_bytes = pages * PAGE_TOKENS_CPU * kv_bytes_per_token(describe(model), "float32")
 
     async def work(engine: AsyncEngine) -> Ways:
         replies = await hear_all(engine, prompts, greedy(tokens))

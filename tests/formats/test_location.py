@@ -74,3 +74,14 @@ def test_refusals(tmp_path: Path) -> None:
 def test_refused_folders(tmp_path: Path, names: list[str], message: str) -> None:
     with pytest.raises(StartError, match=message):
         weights_path(fill(tmp_path, *names))
+
+
+def test_dummy_weights_need_a_config_alone(tmp_path: Path) -> None:
+    assert weights_path(fill(tmp_path, "config.json"), dummy=True) == tmp_path
+    named = tmp_path / "a.gguf"
+    named.touch()
+    assert weights_path(named, dummy=True) == named
+    (tmp_path / "config.json").unlink()
+    named.unlink()
+    with pytest.raises(StartError, match="is empty"):
+        weights_path(tmp_path, dummy=True)

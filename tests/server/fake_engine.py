@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tokenspeed.config import EngineConfig, ModelConfig
+from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
 from tokenspeed.errors import EngineError
 from tokenspeed.messages.engine import SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
@@ -129,6 +129,7 @@ class FakeEngine:
         self.on_event = on_event or (lambda _event: None)
         name = self.config.served_model_name or "fake-model"
         self.model = ModelConfig(path="/models/fake.gguf", served_name=name, max_model_len=2048)
+        self.device = DEVICE_DEFAULTS["cpu"]
         self.checkpoint = Checkpoint()
         self.script = list(script)
         self.accept = accept

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from tokenspeed.actors.outbox import Outbox
@@ -54,7 +55,9 @@ class DetokenizerActor(Actor):
         """Load the bytes of every token."""
         self._phase("vocabulary", 30.0)
         loop = asyncio.get_running_loop()
-        vocabulary = await loop.run_in_executor(None, load_vocabulary, self._config.model.path)
+        model = self._config.model
+        load = partial(load_vocabulary, model.path, dummy=model.load_format == "dummy")
+        vocabulary = await loop.run_in_executor(None, load)
         self._token_bytes = vocabulary.token_bytes
 
     def receive(self, sender: str, message: Message) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from tokenspeed import __version__
 from tokenspeed.cli.screen import Screen, amount
-from tokenspeed.config import PAGE_TOKENS_CPU, ServerConfig
+from tokenspeed.config import ServerConfig
 from tokenspeed.demo import ABOUT, find_demo
 from tokenspeed.errors import TokenSpeedError
 from tokenspeed.server.bind import url_of
@@ -28,11 +28,15 @@ def greet(screen: Screen, engine: EngineLike, config: ServerConfig, sockets: Soc
     if (demo := find_demo()) is not None and str(demo) == str(weights.path):
         for line in ABOUT:
             screen.say(f"  {line}")
-    screen.say(
-        f"  {weights.architecture}, {amount(weights.parameters)} parameters, {amount(weights.weights_bytes, 'B')} of "
-        f"weights in {weights.path}"
-    )
-    screen.say(f"  computed in {model.dtype}, context {model.max_model_len:,} tokens")
+    if model.load_format == "dummy":
+        screen.say(f"  {weights.architecture}, random weights of the sizes in {weights.path}: its replies mean nothing")
+    else:
+        screen.say(
+            f"  {weights.architecture}, {amount(weights.parameters)} parameters, "
+            f"{amount(weights.weights_bytes, 'B')} of weights in {weights.path}"
+        )
+    device = "GPU" if engine.device.name == "cuda" else "CPU"
+    screen.say(f"  computed on the {device} in {model.dtype}, context {model.max_model_len:,} tokens")
     if sockets.http is not None:
         screen.say(f"  {url_of(sockets.http)} (loading; /ready tells when)")
         if config.host not in LOOPBACK:
@@ -44,7 +48,8 @@ async def tell_ready(screen: Screen, engine: EngineLike, sockets: Sockets, took_
     """Tell that requests are taken, how much the KV cache holds, and how to ask."""
     try:
         pages = (await engine.stats()).pages_total
-        screen.say(f"KV cache: {pages:,} pages of {PAGE_TOKENS_CPU} tokens, {pages * PAGE_TOKENS_CPU:,} tokens in all")
+        page_tokens = engine.device.page_tokens
+        screen.say(f"KV cache: {pages:,} pages of {page_tokens} tokens, {pages * page_tokens:,} tokens in all")
     except TokenSpeedError as error:
         screen.say(f"KV cache: not known ({error})")
     screen.say(f"ready in {took_s:.1f} s")

@@ -60,6 +60,21 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def fraction(low: float, high: float) -> Callable[[str], float]:
+    """Return a reader of numbers from `low` to `high`."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{value} is not between {low} and {high}")
+        return value
+
+    return read
+
+
 def seconds(text: str) -> float:
     """Read a time in seconds, zero or more."""
     try:

@@ -17,9 +17,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tokenspeed.cli.parser import Parser, seconds, size, whole
+from tokenspeed.cli.parser import Parser, fraction, seconds, size, whole
 from tokenspeed.cli.screen import Screen
-from tokenspeed.config import EngineConfig, ServerConfig, seconds_since_make
+from tokenspeed.config import (
+    DEVICE_DEFAULTS,
+    GPU_MEMORY_UTILIZATION_MAX,
+    GPU_MEMORY_UTILIZATION_MIN,
+    LOAD_FORMATS,
+    EngineConfig,
+    ServerConfig,
+    seconds_since_make,
+)
 from tokenspeed.demo import ABSENT, find_demo
 from tokenspeed.errors import StartError
 
@@ -77,30 +85,42 @@ def server_config(options: argparse.Namespace) -> ServerConfig:
 def _add_engine_options(add: argparse._ArgumentGroup) -> None:
     default = EngineConfig()
     add.add_argument("--served-model-name", metavar="NAME", help="name in the API (default: from the path)")
-    add.add_argument("--dtype", default=default.dtype, metavar="TYPE", help="type computed in (%(default)s)")
+    add.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default=default.device, help="(auto: a GPU if there is one)"
+    )
+    add.add_argument(
+        "--dtype",
+        default=default.dtype,
+        metavar="TYPE",
+        help="type computed in (auto: float32 on the CPU, bfloat16 on a GPU)",
+    )
+    add.add_argument(
+        "--load-format",
+        choices=LOAD_FORMATS,
+        default=default.load_format,
+        help="dummy: random weights of the sizes in MODEL's config.json, for speed runs",
+    )
     add.add_argument(
         "--max-model-len", type=whole(1, 2**31 - 1), metavar="TOKENS", help="longest context (default: the model's)"
     )
     add.add_argument(
         "--max-num-seqs",
         type=whole(1, 4096),
-        default=default.max_num_seqs,
         metavar="N",
-        help="requests computed at once (%(default)s)",
+        help=f"requests computed at once ({_by_device('max_num_seqs')})",
     )
     add.add_argument(
         "--chunked-prefill-size",
         type=whole(1, 1 << 20),
-        default=default.chunked_prefill_size,
         metavar="TOKENS",
-        help="prompt tokens per step (%(default)s)",
+        help=f"prompt tokens per step ({_by_device('chunked_prefill_size')})",
     )
     add.add_argument(
         "--mixed-prefill-size",
         type=whole(1, 1 << 20),
-        default=default.mixed_prefill_size,
         metavar="TOKENS",
-        help="prompt tokens per step while replies are being decoded; bounds their pauses",
+        help="prompt tokens per step while replies are being decoded; bounds their pauses "
+        f"({_by_device('mixed_prefill_size')})",
     )
     add.add_argument(
         "--overlap",
@@ -115,6 +135,13 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         type=size,
         metavar="SIZE",
         help="memory of the KV cache, such as 512M or 2G (default: worked out)",
+    )
+    add.add_argument(
+        "--gpu-memory-utilization",
+        type=fraction(GPU_MEMORY_UTILIZATION_MIN, GPU_MEMORY_UTILIZATION_MAX),
+        default=default.gpu_memory_utilization,
+        metavar="SHARE",
+        help="share of a GPU's memory for weights, work and KV cache (%(default)s)",
     )
     add.add_argument(
         "--enable-prefix-caching",
@@ -137,6 +164,10 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         metavar="S",
         help="seconds without a turn of its loop after which an actor is frozen (%(default)s)",
     )
+
+
+def _by_device(name: str) -> str:
+    return ", ".join(f"{getattr(defaults, name)} on {device}" for device, defaults in DEVICE_DEFAULTS.items())
 
 
 def _add_server_options(add: argparse._ArgumentGroup) -> None:

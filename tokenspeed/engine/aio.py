@@ -58,7 +58,7 @@ class AsyncEngine:
 
     def __init__(self, config: EngineConfig, *, on_event: Callable[[str], None] | None = None) -> None:
         self.config = config
-        self.checkpoint, self.model = resolve(config)
+        self.checkpoint, self.model, self.device = resolve(config)
         self._on_event = on_event or (lambda text: None)
         self._streams: dict[int, Stream] = {}
         self._calls: dict[int, asyncio.Future[Message]] = {}
@@ -70,7 +70,7 @@ class AsyncEngine:
         self._idle = asyncio.Event()
         self._idle.set()
         self._supervisor = Supervisor(
-            actors=actor_specs(config, self.checkpoint, self.model),
+            actors=actor_specs(config, self.checkpoint, self.model, self.device),
             edges=EDGES,
             home=HOME,
             stall_limit_s=config.stall_limit_s,

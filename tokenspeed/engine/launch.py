@@ -11,8 +11,11 @@ from pathlib import Path
 from tokenspeed.actors.charge import ActorSpec
 from tokenspeed.actors.edges import EdgeSpec
 from tokenspeed.config import (
-    PAGE_TOKENS_CPU,
+    GPU_MEMORY_UTILIZATION_MAX,
+    GPU_MEMORY_UTILIZATION_MIN,
+    LOAD_FORMATS,
     DetokenizerConfig,
+    DeviceSettings,
     EngineConfig,
     ExecutorConfig,
     ModelConfig,
@@ -20,12 +23,14 @@ from tokenspeed.config import (
     TokenizerConfig,
 )
 from tokenspeed.demo import ABSENT, find_demo
+from tokenspeed.engine.device import device_settings
 from tokenspeed.errors import StartError
 from tokenspeed.formats.checkpoint import Checkpoint, describe
 
 HOME = "engine"
 KV_CACHE_BYTES_DEFAULT = 4 << 30
-FLOAT32_BYTES = 4
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+FROM_WHAT_IS_LEFT = 0  # the executor knows best what its device has left
 
 # Writer, readers, capacity. Rings are sized by what can be in flight: a full one holds its writer
 # back, so capacity is a matter of smoothness; only the edges marked "bounded" must never fill.
@@ -43,38 +48,50 @@ EDGES = (
 )
 
 
-def resolve(config: EngineConfig) -> tuple[Checkpoint, ModelConfig]:
-    """Return the checkpoint's description and the model settings. Raises `StartError`."""
+def resolve(config: EngineConfig) -> tuple[Checkpoint, ModelConfig, DeviceSettings]:
+    """Return the checkpoint's description and the settings of model and device. Raises `StartError`."""
     path = Path(config.model) if config.model is not None else find_demo()
     if path is None:
         raise StartError(ABSENT)
-    checkpoint = describe(path)
-    if config.dtype != "float32":
-        raise StartError(f"dtype is {config.dtype!r}; the CPU executor computes in 'float32' only.")
+    if config.load_format not in LOAD_FORMATS:
+        raise StartError(f"load_format is {config.load_format!r}; {' and '.join(LOAD_FORMATS)} are allowed.")
+    checkpoint = describe(path, dummy=config.load_format == "dummy")
+    device = device_settings(config)
     longest = checkpoint.max_position
     length = config.max_model_len if config.max_model_len is not None else longest
     if not 2 <= length <= longest:
         raise StartError(f"max_model_len is {length}; {checkpoint.name} allows 2 to {longest}.")
-    name = config.served_model_name or checkpoint.name
-    return checkpoint, ModelConfig(path=str(path), served_name=name, dtype=config.dtype, max_model_len=length)
+    model = ModelConfig(
+        path=str(path),
+        served_name=config.served_model_name or checkpoint.name,
+        dtype=device.dtype,
+        max_model_len=length,
+        load_format=config.load_format,
+    )
+    return checkpoint, model, device
 
 
-def actor_specs(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig) -> list[ActorSpec]:
+def actor_specs(
+    config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, device: DeviceSettings
+) -> list[ActorSpec]:
     """Return the four actors with their settings."""
     scheduler = SchedulerConfig(
         max_model_len=model.max_model_len,
-        max_num_seqs=config.max_num_seqs,
-        chunked_prefill_size=config.chunked_prefill_size,
-        mixed_prefill_size=config.mixed_prefill_size,
+        max_num_seqs=device.max_num_seqs,
+        chunked_prefill_size=device.chunked_prefill_size,
+        mixed_prefill_size=device.mixed_prefill_size,
         overlap=config.overlap,
         enable_prefix_caching=config.enable_prefix_caching,
         admission_growth_tokens=config.admission_growth_tokens,
     )
     executor = ExecutorConfig(
         model=model,
-        max_num_seqs=config.max_num_seqs,
-        chunked_prefill_size=config.chunked_prefill_size,
-        kv_cache_bytes=kv_cache_bytes(config, checkpoint, model),
+        device=device.name,
+        max_num_seqs=device.max_num_seqs,
+        chunked_prefill_size=device.chunked_prefill_size,
+        page_tokens=device.page_tokens,
+        kv_cache_bytes=kv_cache_bytes(config, checkpoint, model, device),
+        gpu_memory_utilization=_gpu_memory_utilization(config),
     )
     return [
         ActorSpec("tokenizer", "tokenspeed.actors.tokenizer:TokenizerActor", TokenizerConfig(model=model)),
@@ -84,25 +101,35 @@ def actor_specs(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig
     ]
 
 
-def kv_bytes_per_token(checkpoint: Checkpoint) -> int:
-    """Return the bytes of keys and values of one token over all layers, in float32."""
-    return checkpoint.kv_elements_per_token * FLOAT32_BYTES
+def kv_bytes_per_token(checkpoint: Checkpoint, dtype: str) -> int:
+    """Return the bytes of keys and values of one token over all layers, kept as `dtype`."""
+    return checkpoint.kv_elements_per_token * DTYPE_BYTES[dtype]
 
 
-def kv_cache_bytes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig) -> int:
+def kv_cache_bytes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, device: DeviceSettings) -> int:
     """Return the memory for KV pages: as asked, else what full slots need, at most 4 GiB.
 
-    One request of the full context must fit. Raises `StartError` with the context that would.
+    On a GPU, when nothing is asked, the executor works it out once it knows what is left. One
+    request of the full context must fit. Raises `StartError` with the context that would.
     """
-    page_bytes = kv_bytes_per_token(checkpoint) * PAGE_TOKENS_CPU
-    context_bytes = (1 + -(-model.max_model_len // PAGE_TOKENS_CPU)) * page_bytes  # page 0 is padding
+    page_bytes = kv_bytes_per_token(checkpoint, device.dtype) * device.page_tokens
+    context_bytes = (1 + -(-model.max_model_len // device.page_tokens)) * page_bytes  # page 0 is padding
     if config.kv_cache_bytes is None:
-        return max(context_bytes, min(context_bytes * config.max_num_seqs, KV_CACHE_BYTES_DEFAULT))
+        if device.name == "cuda":
+            return FROM_WHAT_IS_LEFT
+        return max(context_bytes, min(context_bytes * device.max_num_seqs, KV_CACHE_BYTES_DEFAULT))
     if config.kv_cache_bytes < context_bytes:
-        tokens = max(0, config.kv_cache_bytes // page_bytes - 1) * PAGE_TOKENS_CPU
+        tokens = max(0, config.kv_cache_bytes // page_bytes - 1) * device.page_tokens
         raise StartError(
             f"A KV cache of {config.kv_cache_bytes} bytes holds {tokens} tokens, less than one request of "
             f"max_model_len {model.max_model_len}: give it at least {context_bytes} bytes, or set max_model_len "
             f"to at most {tokens}."
         )
     return config.kv_cache_bytes
+
+
+def _gpu_memory_utilization(config: EngineConfig) -> float:
+    low, high = GPU_MEMORY_UTILIZATION_MIN, GPU_MEMORY_UTILIZATION_MAX
+    if not low <= config.gpu_memory_utilization <= high:
+        raise StartError(f"gpu_memory_utilization is {config.gpu_memory_utilization}; {low} to {high} are allowed.")
+    return config.gpu_memory_utilization

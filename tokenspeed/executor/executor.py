@@ -78,7 +78,15 @@ class Executor:
         progress("read the checkpoint", 0.0)
         group = join_group(config.rank, config.ranks, config.rendezvous)
         length = config.model.max_model_len
-        declared = declare_model(config.model.path, length, DTYPES[config.model.dtype], kernels, group)
+        declared = declare_model(
+            config.model.path,
+            length,
+            DTYPES[config.model.dtype],
+            kernels,
+            group,
+            dummy=config.model.load_format == "dummy",
+            device=config.device,
+        )
         page = _page_shape(declared, config.page_tokens)
         pages_total = pages_that_fit(page, config.kv_cache_bytes, min(length, config.page_tokens))
         check_memory(declared.weights_bytes, pages_total * page.bytes)

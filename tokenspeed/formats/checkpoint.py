@@ -4,7 +4,8 @@ Owns the look at a path before anything is started: which kind of checkpoint lie
 start banner and the defaults need to know of it, and every refusal that can be made early. It
 loads no weights and does not know how a model computes.
 
-Invariant: a `Checkpoint` returned names a supported architecture, and all its weights are present.
+Invariant: a `Checkpoint` returned names a supported architecture, and all its weights are present,
+unless dummy ones were asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from tokenspeed.errors import StartError
 from tokenspeed.formats.gguf import GgufFile, read_gguf
-from tokenspeed.formats.location import weights_path
+from tokenspeed.formats.location import CONFIG_NAME, weights_path
 from tokenspeed.formats.safetensors import read_safetensors
 from tokenspeed.formats.tensor import TensorInfo
 
@@ -32,7 +33,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint at `path`, which is a folder for safetensors and a file for GGUF.
 
     `name` comes from the path and serves as the model's name, `title` is what the checkpoint calls
-    itself. `max_position` is the longest context in tokens. "" stands for a text that is unknown.
+    itself. `max_position` is the longest context in tokens. "" stands for a text that is unknown, and
+    dummy weights have no bytes, parameters or types.
     """
 
     kind: Literal["gguf", "safetensors"]
@@ -59,13 +61,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.layers * self.kv_heads * self.head_dim
 
 
-def describe(path: str | Path) -> Checkpoint:
-    """Return what is known of the checkpoint at `path`.
+def describe(path: str | Path, *, dummy: bool = False) -> Checkpoint:
+    """Return what is known of the checkpoint at `path`; with `dummy`, a folder's weights are not looked at.
 
     Raises `StartError`, which says what was seen and what to do, if it cannot be served.
     """
-    weights = weights_path(path)
-    return _describe_folder(weights) if weights.is_dir() else _describe_gguf(read_gguf(weights))
+    weights = weights_path(path, dummy=dummy)
+    return _describe_folder(weights, dummy) if weights.is_dir() else _describe_gguf(read_gguf(weights))
 
 
 def _describe_gguf(file: GgufFile) -> Checkpoint:
@@ -136,10 +138,10 @@ class _HfKind(msgspec.Struct):
     architectures: list[str] | None = None
 
 
-def _describe_folder(folder: Path) -> Checkpoint:
+def _describe_folder(folder: Path, dummy: bool) -> Checkpoint:
     config = _hf_config(folder)
     _check_positive(folder, heads=config.num_attention_heads)
-    weights = _weights(folder, read_safetensors(folder).values(), HF_TYPES)
+    weights = _Weights(0, 0, ()) if dummy else _weights(folder, read_safetensors(folder).values(), HF_TYPES)
     return _checked(
         Checkpoint(
             kind="safetensors",
@@ -162,7 +164,7 @@ def _describe_folder(folder: Path) -> Checkpoint:
 
 
 def _hf_config(folder: Path) -> _HfConfig:
-    path = folder / "config.json"
+    path = folder / CONFIG_NAME
     try:
         raw = path.read_bytes()
         _check_architecture(folder, msgspec.json.decode(raw, type=_HfKind).architectures or [], HF_ARCHITECTURES)

@@ -1,9 +1,11 @@
 """Where the weights are that a path means.
 
 Owns the refusals that need no look into the weights: a path that is absent or empty, pickled
-weights, a choice between several files. It reads no metadata.
+weights, a choice between several files. It reads no metadata. A model of random weights ("dummy")
+needs no weights: its folder is described by config.json alone.
 
-Invariant: a path returned exists, and is a .gguf file or a folder with a safetensors checkpoint.
+Invariant: a path returned exists, and is a .gguf file or a folder with a safetensors checkpoint (or
+with config.json, where dummy weights were asked for).
 """
 
 from __future__ import annotations
@@ -13,14 +15,20 @@ from pathlib import Path
 from tokenspeed.errors import StartError
 from tokenspeed.formats.gguf import MAGIC
 
+CONFIG_NAME = "config.json"
 PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 _FORMATS = "a folder with config.json and .safetensors files, or a .gguf file"
 
 
-def weights_path(path: str | Path) -> Path:
-    """Return the .gguf file or the safetensors folder that `path` means, else raise `StartError`."""
+def weights_path(path: str | Path, *, dummy: bool = False) -> Path:
+    """Return the .gguf file or the safetensors folder that `path` means, else raise `StartError`.
+
+    With `dummy` a folder that has config.json needs no weights.
+    """
     path = Path(path).expanduser()
+    if dummy and (path / CONFIG_NAME).is_file():
+        return path
     if not _exists(path):
         raise StartError(_absent(path))
     if path.is_dir():

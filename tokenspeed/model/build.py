@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -20,9 +21,10 @@ from tokenspeed_kernels import Selector
 from tokenspeed.errors import StartError
 from tokenspeed.model.checkpoint import CheckpointTensors, open_checkpoint
 from tokenspeed.model.config import ModelShape, read_shape
+from tokenspeed.model.dummy import DummyTensors
 from tokenspeed.model.layers import ForwardStep, KvPages
 from tokenspeed.model.llama import Llama
-from tokenspeed.model.loader import Progress, load_weights, weights_bytes
+from tokenspeed.model.loader import Progress, load_weights, tensor_shapes, weights_bytes
 from tokenspeed.model.module import Module
 from tokenspeed.model.placement import Group, compile_placements
 
@@ -72,22 +74,30 @@ class Declared:
 
 
 def declare_model(
-    path: str, max_position: int, dtype: torch.dtype, kernels: Selector, group: Group, device: str = "cpu"
+    path: str,
+    max_position: int,
+    dtype: torch.dtype,
+    kernels: Selector,
+    group: Group,
+    *,
+    dummy: bool = False,
+    device: str = "cpu",
 ) -> Declared:
-    """Declare the model at `path` for positions below `max_position`, for `device`.
+    """Declare the model at `path` for positions below `max_position`, on `device`; raises `StartError`.
 
-    Raises `StartError`.
+    With `dummy` its weights are random numbers, and `path` needs none.
     """
-    shape = read_shape(path)
-    checkpoint = open_checkpoint(path, shape.head_dim)
-    if not shape.tied and HEAD not in checkpoint.shapes:
+    shape = read_shape(path, dummy=dummy)
+    checkpoint = None if dummy else open_checkpoint(path, shape.head_dim)
+    if checkpoint is not None and not shape.tied and HEAD not in checkpoint.shapes:
         logger.warning("%s has no %s though it says so: the embedding is used.", path, checkpoint.spelled(HEAD))
         shape = msgspec.structs.replace(shape, tied=True)
     _check_divides(shape, group.ranks)
     model = ARCHITECTURES[shape.architecture](shape, max_position)
     prepare(model, kernels, dtype, group)
+    tensors = checkpoint or DummyTensors(Path(path), shape, tensor_shapes(model), device)
     weights = weights_bytes(model, group.ranks, dtype)
-    return Declared(shape, model, checkpoint, group, dtype, device, weights)
+    return Declared(shape, model, tensors, group, dtype, device, weights)
 
 
 def prepare(model: Module, kernels: Selector, dtype: torch.dtype, group: Group) -> None:

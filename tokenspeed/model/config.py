@@ -59,9 +59,9 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     max_position: int
 
 
-def read_shape(path: str | Path) -> ModelShape:
-    """Return the shape of the checkpoint at `path`; raises `StartError`."""
-    weights = weights_path(path)
+def read_shape(path: str | Path, *, dummy: bool = False) -> ModelShape:
+    """Return the shape of the checkpoint at `path`, which needs no weights if `dummy`; raises `StartError`."""
+    weights = weights_path(path, dummy=dummy)
     shape = _shape_of_folder(weights) if weights.is_dir() else shape_of_gguf(read_gguf(weights))
     _check(weights, shape)
     return shape

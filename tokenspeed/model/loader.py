@@ -38,6 +38,12 @@ def weights_bytes(model: Module, ranks: int, dtype: torch.dtype) -> int:
     return sum(torch.Size(shape).numel() for shape in shapes) * dtype.itemsize
 
 
+def tensor_shapes(model: Module) -> dict[str, tuple[int, ...]]:
+    """Return the tensors that `model` takes from a checkpoint: whole shapes by name."""
+    pieces = (piece for path, parameter in model.parameters() for piece in _pieces(path, parameter, 1))
+    return {piece.name: piece.shape for piece in pieces}
+
+
 def load_weights(
     model: Module,
     checkpoint: CheckpointTensors,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
-from tokenspeed.config import ModelConfig
+from tokenspeed.config import DeviceSettings, ModelConfig
 from tokenspeed.messages.engine import SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
@@ -78,6 +78,8 @@ class EngineLike(Protocol):
 
     @property
     def model(self) -> ModelConfig: ...
+    @property
+    def device(self) -> DeviceSettings: ...
     @property
     def checkpoint(self) -> CheckpointLike: ...
     @property

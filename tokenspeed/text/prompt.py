@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 def load_prompt_builder(config: TokenizerConfig) -> PromptBuilder:
     """Return the builder for the model in `config`; raise `StartError` if its files cannot be read."""
-    tokenizer = load_tokenizer(config.model.path)
+    tokenizer = load_tokenizer(config.model.path, dummy=config.model.load_format == "dummy")
     vocabulary = tokenizer.vocabulary
     template = None
     if vocabulary.template is not None:

@@ -22,6 +22,7 @@ from tokenspeed.formats.gguf import read_gguf
 from tokenspeed.formats.location import weights_path
 from tokenspeed.text.backend_gguf import gguf_backend
 from tokenspeed.text.backend_hf import hf_backends
+from tokenspeed.text.stand_in import lacks_vocabulary, stand_in_backend, stand_in_vocabulary
 from tokenspeed.text.vocabulary import Mark, Vocabulary
 from tokenspeed.text.vocabulary_gguf import gguf_vocabulary
 from tokenspeed.text.vocabulary_hf import hf_vocabulary
@@ -32,9 +33,15 @@ _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map
 Span = tuple[int, int]
 
 
-def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Return the tokenizer of the checkpoint at `path`; raise `StartError` if it cannot be read."""
-    weights = weights_path(path)
+def load_tokenizer(path: str | Path, *, dummy: bool = False) -> Tokenizer:
+    """Return the tokenizer of the checkpoint at `path`; raise `StartError` if it cannot be read.
+
+    With `dummy` a folder without a tokenizer gets a stand-in.
+    """
+    weights = weights_path(path, dummy=dummy)
+    if dummy and lacks_vocabulary(weights):
+        backend = stand_in_backend()
+        return Tokenizer(stand_in_vocabulary(weights), backend, backend)
     if weights.is_dir():
         vocabulary = hf_vocabulary(weights)
         return Tokenizer(vocabulary, *hf_backends(weights, vocabulary))

@@ -55,13 +55,19 @@ def read_template(path: Path) -> str | None:
         raise StartError(f"{path} cannot be read ({error}): download it again.") from error
 
 
-def load_vocabulary(path: str | Path) -> Vocabulary:
-    """Return the vocabulary of the checkpoint at `path`; raise `StartError` if it has none that can be read."""
-    # Imported here, since both build on this file's structs.
+def load_vocabulary(path: str | Path, *, dummy: bool = False) -> Vocabulary:
+    """Return the vocabulary of the checkpoint at `path`; raise `StartError` if it has none that can be read.
+
+    With `dummy` a folder without a tokenizer gets a stand-in.
+    """
+    # Imported here, since all build on this file's structs.
+    from tokenspeed.text.stand_in import lacks_vocabulary, stand_in_vocabulary
     from tokenspeed.text.vocabulary_gguf import gguf_vocabulary
     from tokenspeed.text.vocabulary_hf import hf_vocabulary
 
-    weights = weights_path(path)
+    weights = weights_path(path, dummy=dummy)
+    if dummy and lacks_vocabulary(weights):
+        return stand_in_vocabulary(weights)
     vocabulary = hf_vocabulary(weights) if weights.is_dir() else gguf_vocabulary(read_gguf(weights))
     _check_ids(weights, vocabulary)
     return vocabulary

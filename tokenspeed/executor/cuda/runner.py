@@ -87,7 +87,10 @@ class StepRunner:
         model, stream = config.model, torch.cuda.Stream()
         with torch.inference_mode(), torch.cuda.stream(stream):
             dtype = DTYPES[model.dtype]
-            declared = declare_model(model.path, model.max_model_len, dtype, kernels, OneRank(), config.device)
+            dummy = model.load_format == "dummy"
+            declared = declare_model(
+                model.path, model.max_model_len, dtype, kernels, OneRank(), dummy=dummy, device=config.device
+            )
             check_weights_fit(declared.weights_bytes, config.gpu_memory_utilization)
             shape = declared.shape
             page = PageShape(shape.layers, config.page_tokens, declared.kv_heads, shape.head_dim, declared.dtype)
