@@ -30,6 +30,9 @@ SOURCES = [
     "native/src/scheduler/room.cpp",
     "native/src/scheduler/scheduler.cpp",
     "native/src/scheduler/states.cpp",
+    "native/src/waiter.cpp",
+    "native/src/waiter_abi.cpp",
+    "native/src/waiter_driver.cpp",
 ]
 HEADERS = sorted(str(path.relative_to(NATIVE.parent)) for path in NATIVE.glob("**/*.h"))
 FLAGS = ["-std=c++20", "-O2", "-g1", "-fvisibility=hidden", "-Wall", "-Wextra"]

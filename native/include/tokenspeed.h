@@ -93,6 +93,43 @@ int64_t ts_ring_reader_fill(ts_ring_reader *reader); /* bytes that wait for this
 int32_t ts_ring_reader_data_fd(ts_ring_reader *reader);
 void ts_ring_reader_close(ts_ring_reader *reader);
 
+/* ---- waiter -------------------------------------------------------------------------------- */
+
+/* A thread that waits for CUDA events, one after the other in the order of ts_waiter_wait, and
+ * makes an eventfd readable. It loads the driver by name; nothing of CUDA is linked. A handle
+ * belongs to one thread. A wait costs no processor time if the event was made with the blocking
+ * flag. A null handle gives TS_ERR_CLOSED. */
+typedef struct ts_waiter ts_waiter;
+
+typedef struct {
+  uint64_t token;
+  int64_t done_us; /* CLOCK_MONOTONIC, when the thread knew of the event */
+  int32_t status;  /* 0, or the driver's CUresult */
+  int32_t zero;
+} ts_waiter_done;
+
+enum { TS_WAITER_EVENTS_MAX = 64 };
+
+/* `library` is the driver, as dlopen takes it ("libcuda.so.1"). Makes the primary context of
+ * `device` current in the thread, nowhere else. TS_ERR_ARGUMENT if the driver or the device is not
+ * there. */
+int32_t ts_waiter_create(const char *library, int32_t device, ts_waiter **out);
+/* The eventfd: readable exactly while ts_waiter_next has something; only to be watched. */
+int32_t ts_waiter_fd(ts_waiter *waiter);
+/* Waits for `event`, a CUevent (a cudaEvent_t is one) that was recorded and lives until its end was
+ * fetched. 0 stands for an event that has come: it is done when all before it are. TS_ERR_CAPACITY
+ * if TS_WAITER_EVENTS_MAX are waited for or not fetched. */
+int32_t ts_waiter_wait(ts_waiter *waiter, uint64_t event, uint64_t token);
+/* 1: *out is the next event that has come, or that the driver will not wait for. 0: none. */
+int32_t ts_waiter_next(ts_waiter *waiter, ts_waiter_done *out);
+/* Writes the name and the meaning of a status, cut to `bytes` with the final zero; returns the
+ * length. */
+int32_t ts_waiter_status_text(ts_waiter *waiter, int32_t status, char *out, int32_t bytes);
+/* Frees the handle; events not yet waited for are dropped. 1: the thread has ended and given its
+ * context back. 0: it still waited for an event after `limit_ms`, and is left to itself with all it
+ * needs; it ends when the driver lets it go, and until then that event must not be destroyed. */
+int32_t ts_waiter_destroy(ts_waiter *waiter, int32_t limit_ms);
+
 /* ---- scheduler ---------------------------------------------------------------------------- */
 
 /* A deterministic core: events in, plan out. It has no clock (each event carries the caller's
