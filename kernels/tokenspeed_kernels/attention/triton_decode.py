@@ -114,7 +114,7 @@ def launch(
 @functools.cache
 def processors(device: torch.device) -> int:
     """Return the multiprocessors of `device`; without a GPU a small number, as the interpreter is slow."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
 
 
 def arrivals(device: torch.device, count: int) -> torch.Tensor:
