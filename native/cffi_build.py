@@ -55,6 +55,7 @@ ffibuilder.set_source(
     depends=HEADERS,
     include_dirs=["native/include", "native/src"],
     extra_compile_args=FLAGS,
+    libraries=["dl"],  # before glibc 2.34 dlopen is not part of libc
     source_extension=".cpp",
     py_limited_api=True,
     define_macros=[("Py_LIMITED_API", "0x030B0000")],

@@ -6,6 +6,7 @@ order that llama.cpp keeps. No tokenizer: these models are about numbers.
 
 from __future__ import annotations
 
+import select
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,13 @@ import numpy as np
 import torch
 
 from tokenspeed.config import ExecutorConfig, ModelConfig
-from tokenspeed.executor.executor import Executor
+from tokenspeed.errors import EngineError
+from tokenspeed.executor.executor import load_executor
+from tokenspeed.executor.face import Executor, StepOutcome
 from tokenspeed.messages.base import pack_ids, unpack_ids
 from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, SlotOpening, StepPlan
+
+STEP_LIMIT_S = 60.0
 
 SIZES: dict[str, Any] = {
     "vocab_size": 259,
@@ -120,13 +125,23 @@ def executor_config(path: Path, **changes: Any) -> ExecutorConfig:
 
 def load(path: Path, **changes: Any) -> Executor:
     """Load an executor; `changes` go to `executor_config`."""
-    return Executor.load(executor_config(path, **changes), lambda phase, share: None)
+    return load_executor(executor_config(path, **changes), lambda phase, share: None)
+
+
+def outcomes(executor: Executor, count: int, limit_s: float = STEP_LIMIT_S) -> list[StepOutcome]:
+    """Wait for `count` outcomes, as an actor does, and return them."""
+    seen: list[StepOutcome] = []
+    while len(seen) < count:
+        assert select.select([executor], [], [], limit_s)[0], f"{len(seen)} of {count} outcomes in {limit_s} s"
+        seen += executor.collect()
+    assert len(seen) == count
+    return seen
 
 
 class Driver:
-    """Plans for an executor, written by hand: pages are handed out in order and never come back.
+    """Plans for any executor, written by hand: pages are handed out in order and never come back.
 
-    `plans` are those that were run, in order.
+    `plans` are those that were run, in order. A step that fails raises `EngineError`.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -135,16 +150,20 @@ class Driver:
         self._page = 0
         self._openings: list[SlotOpening] = []
         self._pages: list[int] = []
-        self._covered: dict[int, int] = {}
+        self._covered: dict[int, list[int]] = {}
 
     def open(self, slot: int, pages: Sequence[int] = (), **settings: Any) -> None:
         """Open `slot` with the next plan; `pages` are its first ones, as from a cached prefix."""
         values: dict[str, Any] = {"seed": 0, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
         values |= {"suppress_until": 0, "suppress": b"", **settings}
         self._openings.append(SlotOpening(slot=slot, request=slot, **values))
-        self._covered[slot] = 0
+        self._covered[slot] = []
         for page in pages:
             self._cover(slot, page)
+
+    def pages(self, slot: int) -> list[int]:
+        """Return the pages that `slot` has been given, in order."""
+        return list(self._covered[slot])
 
     def run(self, *rows: tuple[int, Sequence[int] | None, int, bool]) -> list[int]:
         """Run rows of (slot, ids or None for decode, context, sample); return the sampled ids."""
@@ -152,7 +171,7 @@ class Driver:
         ids: list[int] = []
         for slot, tokens, context, sample in rows:
             count = 1 if tokens is None else len(tokens)
-            while self._covered[slot] * self.executor.page_tokens < context + count:
+            while len(self._covered[slot]) * self.executor.page_tokens < context + count:
                 self._page += 1
                 self._cover(slot, self._page)
             flags = (ROW_SAMPLE if sample else 0) | (ROW_DECODE if tokens is None else 0)
@@ -161,9 +180,13 @@ class Driver:
         plan = StepPlan(len(self.plans) + 1, self._openings, pack_ids(self._pages), pack_ids(packed), pack_ids(ids))
         self.plans.append(plan)
         self._openings, self._pages = [], []
-        out = self.executor.step(plan)
-        assert unpack_ids(out.counts) == [1] * sum(sample for _, _, _, sample in rows)
-        return unpack_ids(out.ids)
+        self.executor.submit(plan)
+        [outcome] = outcomes(self.executor, 1)
+        if outcome.failure:
+            raise EngineError(outcome.failure)
+        assert outcome.step == plan.step
+        assert unpack_ids(outcome.counts) == [1] * sum(sample for _, _, _, sample in rows)
+        return unpack_ids(outcome.ids)
 
     def generate(self, slot: int, prompt: Sequence[int], count: int, chunk: int = 64, **settings: Any) -> list[int]:
         """Open `slot`, run `prompt` in chunks and return `count` ids."""
@@ -176,5 +199,5 @@ class Driver:
         return ids
 
     def _cover(self, slot: int, page: int) -> None:
-        self._pages += [slot, 0, self._covered[slot], page]
-        self._covered[slot] += 1
+        self._pages += [slot, 0, len(self._covered[slot]), page]
+        self._covered[slot].append(page)

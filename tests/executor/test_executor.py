@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
-import torch
 
-from tests.llamas import SIZES, Driver, executor_config, load, random_llama, save_folder
+from tests.ipc.helpers import open_descriptors, readable
+from tests.llamas import SIZES, Driver, executor_config, load, outcomes, random_llama, save_folder
 from tests.reference import Reference, assert_equal_tokens
-from tokenspeed.errors import EngineError, StartError
-from tokenspeed.executor.executor import Executor
-from tokenspeed.messages.base import pack_ids
+from tokenspeed.errors import StartError
+from tokenspeed.executor.executor import load_executor
+from tokenspeed.messages.base import pack_ids, unpack_ids
+from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, StepPlan
 
 NUMBERS = np.random.default_rng(3)
 PROMPTS = [NUMBERS.integers(0, SIZES["vocab_size"], size).tolist() for size in (5, 16, 33, 100)]
@@ -82,8 +86,7 @@ def test_a_cached_prefix_is_read(driver: Driver, wanted: list[list[int]]) -> Non
     """A slot that is given another's full pages goes on behind them."""
     prompt = PROMPTS[2]
     driver.generate(1, prompt, 1)
-    first = [page for page in driver.executor._slots.page_table[1] if page][:2]
-    driver.open(5, pages=first)
+    driver.open(5, pages=driver.pages(1)[:2])
     ids = driver.run((5, prompt[32:], 32, True))
     ids += [driver.run((5, None, 33 + done, True))[0] for done in range(COUNT - 1)]
     assert ids == wanted[2]
@@ -136,20 +139,97 @@ def test_unsampled_rows_give_no_ids(driver: Driver, wanted: list[list[int]]) -> 
     ]
 
 
-def test_damaged_pages_are_noticed(driver: Driver) -> None:
-    """Numbers that are not finite end the step and not the executor."""
-    driver.open(1)
-    driver.run((1, PROMPTS[0], 0, True))
-    with torch.inference_mode():
-        driver.executor._pages.layers[0].keys.fill_(float("nan"))
-    with pytest.raises(EngineError, match=r"not finite for slots \[1\]"):
-        driver.run((1, None, 5, True))
+def decode_plan(step: int, context: int) -> StepPlan:
+    """Return a plan that decodes slot 1; its page is there."""
+    return StepPlan(step, [], b"", pack_ids([1, 1, context, ROW_SAMPLE | ROW_DECODE]), b"")
+
+
+def refused_plan(step: int) -> StepPlan:
+    """Return a plan of a slot that has no page."""
+    return StepPlan(step, [], b"", pack_ids([7, 1, 0, ROW_SAMPLE]), pack_ids([1]))
+
+
+def test_plans_submitted_at_once_are_answered_in_order(driver: Driver, wanted: list[list[int]]) -> None:
+    """Each decodes what the one before it has drawn; one that cannot be run fails in its turn and changes nothing."""
+    executor = driver.executor
+    ids = driver.generate(1, PROMPTS[0], 1)
+    for plan in (decode_plan(10, 5), decode_plan(11, 6), refused_plan(12), decode_plan(13, 7)):
+        executor.submit(plan)
+    seen = outcomes(executor, 4)
+    assert [outcome.step for outcome in seen] == [10, 11, 12, 13]
+    assert "slot 7 has no page" in seen[2].failure
+    assert (seen[2].counts, seen[2].ids) == (b"", b"")
+    good = [outcome for outcome in seen if not outcome.failure]
+    assert ids + [token for outcome in good for token in unpack_ids(outcome.ids)] == wanted[0][:4]
+    assert all(outcome.step_us > 0 for outcome in good)
+    assert executor.collect() == []
+    assert not readable(executor.fileno())
+
+
+def test_a_plan_is_read_before_submit_returns(driver: Driver, wanted: list[list[int]]) -> None:
+    """Its bytes lie in a ring, which shows other bytes afterwards."""
+    ids = driver.generate(1, PROMPTS[0], 1, suppress_until=99, suppress=pack_ids(wanted[0][:1]))
+    [plan] = driver.plans
+    [opening] = plan.openings
+    fields = (opening.suppress, plan.pages, plan.rows, plan.ids)
+    records = [bytearray(field) for field in fields]
+    views: list[Any] = [memoryview(record) for record in records]
+    opening = msgspec.structs.replace(opening, suppress=views[0])
+    driver.executor.submit(StepPlan(2, [opening], *views[1:]))
+    for view, record in zip(views, records, strict=True):
+        view.release()  # fails while something still looks at it
+        record[:] = b"\xdb" * len(record)
+    [outcome] = outcomes(driver.executor, 1)
+    assert outcome.failure == ""
+    assert unpack_ids(outcome.ids) == ids != wanted[0][:1]
+
+
+def test_forgotten_plans_have_no_outcome(driver: Driver, wanted: list[list[int]]) -> None:
+    """Those in hand, done and waiting; what is submitted afterwards opens its slots anew."""
+    driver.generate(1, PROMPTS[0], 1)
+    for step in range(8):
+        driver.executor.submit(decode_plan(step, 5 + step))
+    assert readable(driver.executor.fileno(), 10.0)
+    driver.executor.forget()
+    assert driver.generate(1, PROMPTS[1], COUNT) == wanted[1]
+    assert driver.executor.collect() == []
+
+
+def test_close_with_plans_outstanding(folder: Path) -> None:
+    """It waits for the step in hand and leaves no descriptor behind."""
+    before = open_descriptors()
+    executor = load(folder)
+    Driver(executor).generate(1, PROMPTS[0], 1)
+    for step in range(8):
+        executor.submit(decode_plan(step, 5 + step))
+    executor.close()
+    assert open_descriptors() == before
+
+
+def test_the_device_decides_who_computes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executor of another device is imported only when it is asked for."""
+    asked: list[object] = []
+
+    def load_it(*settings: object) -> object:
+        asked.extend(settings)
+        return settings
+
+    parts = SimpleNamespace(CudaExecutor=SimpleNamespace(load=load_it))
+    monkeypatch.setitem(sys.modules, "tokenspeed.executor.cuda.executor", parts)
+    config = executor_config(folder, device="cuda")
+
+    def progress(phase: str, share: float) -> None:
+        """Hear nothing."""
+
+    loaded: object = load_executor(config, progress)
+    assert loaded == (config, progress)
+    assert asked == [config, progress]
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"device": "cuda"}, "device is cuda; cpu is supported"),
+        ({"device": "tpu"}, "device is tpu; cpu and cuda are supported"),
         ({"kv_cache_bytes": 10_000}, "holds 0 tokens; 16 are needed"),
         ({"kernels": "attention"}, 'override "attention" is not of the form'),
         ({"kernels": "attention=flash"}, "asks for flash"),
@@ -168,7 +248,7 @@ def test_refused_dtype(folder: Path) -> None:
     config = executor_config(folder)
     half = type(config.model)(path=str(folder), served_name="", dtype="bfloat16", max_model_len=64)
     with pytest.raises(StartError, match="dtype is bfloat16; float32"):
-        Executor.load(type(config)(model=half), lambda phase, share: None)
+        load_executor(type(config)(model=half), lambda phase, share: None)
 
 
 def test_a_model_larger_than_memory(folder: Path) -> None:

@@ -26,9 +26,10 @@ RANDOM = np.random.default_rng(1)
 
 @pytest.fixture
 def driver() -> Iterator[Driver]:
-    """The demo model on every core, with pages for 20,000 tokens."""
+    """The demo model on every core, with pages for 20,000 tokens; transformers here as well."""
     before = torch.get_num_threads()
     cores = len(os.sched_getaffinity(0))
+    torch.set_num_threads(cores)
     executor = load(demo_path(), max_model_len=8192, max_num_seqs=16, kv_cache_bytes=1 << 30, threads=cores)
     yield Driver(executor)
     executor.close()

@@ -65,7 +65,7 @@ def test_a_violation_is_found(tmp_path: Path, name: str, text: str, reason: str)
     [
         ("tokenspeed/messages/base.py", "import msgspec, array\nfrom tokenspeed.errors import ErrorInfo"),
         ("tokenspeed/executor/executor.py", "import torch\nfrom tokenspeed.model.llama import Llama"),
-        ("tokenspeed/actors/executor.py", "from tokenspeed.executor.executor import Executor"),
+        ("tokenspeed/actors/executor.py", "from tokenspeed.executor.executor import load_executor"),
         ("tokenspeed/engine/aio.py", "from tokenspeed.actors.supervisor import Supervisor"),
         ("tokenspeed/cli/main.py", "from tokenspeed import __version__\nfrom tokenspeed.server import app"),
         ("tokenspeed/model/loader.py", "from tokenspeed_kernels import norm\nfrom tokenspeed.formats import gguf"),

@@ -1,0 +1,178 @@
+"""Turns plans into ids on the CPU.
+
+Owns one rank's model, pages and slots, and runs one step at a time in a thread of its own. It knows
+neither messages' transport nor requests: a plan names slots and pages, and position is the only
+progress.
+
+Invariant: a step's outcome depends on the plan and on what earlier plans wrote; a plan that is
+refused changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import numpy as np
+import torch
+from tokenspeed_kernels import KernelError, Selector, selector
+from tokenspeed_kernels.attention import AttentionRows
+from tokenspeed_kernels.sampling import DrawKernel, draw
+from tokenspeed_kernels.selection import parse_overrides
+
+from tokenspeed.config import ExecutorConfig
+from tokenspeed.errors import StartError
+from tokenspeed.executor.batch import Batch, Limits, Plan, cpu_batch
+from tokenspeed.executor.completion import StepIds, StepThread
+from tokenspeed.executor.face import StepOutcome
+from tokenspeed.executor.memory import check_memory, pages_that_fit
+from tokenspeed.executor.pools import PagePool, PageShape, SlotPool
+from tokenspeed.executor.ranks import join_group
+from tokenspeed.executor.sampler import sample
+from tokenspeed.messages.executor import StepPlan
+from tokenspeed.model.build import Declared, LanguageModel, declare_model
+from tokenspeed.model.layers import ForwardStep
+from tokenspeed.model.loader import Progress
+
+DTYPES = {"float32": torch.float32}
+# One row as in decode, one as in prefill.
+WARM_UP_TOKENS = (1, 16)
+
+
+class CpuExecutor:
+    """One rank; see `tokenspeed.executor.face.Executor`. `load` builds it."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        draw: DrawKernel,
+        pages: PagePool,
+        slots: SlotPool,
+        limits: Limits,
+        thread: StepThread,
+    ) -> None:
+        """Take the parts; see `load`."""
+        self._model = model
+        self._draw = draw
+        self._pages = pages
+        self._slots = slots
+        self._limits = limits
+        self._thread = thread
+        self.page_tokens = limits.page_tokens
+        self.pages_total: tuple[int, ...] = (pages.pages_total,)
+        self.slots = slots.slots
+        self.vocab_tokens = limits.vocab
+
+    @classmethod
+    def load(cls, config: ExecutorConfig, progress: Progress) -> CpuExecutor:
+        """Read the model and reserve everything; `progress` hears (phase, share done), from a thread.
+
+        Raises `StartError` if the model cannot be read, is not supported or does not fit.
+        """
+        thread = StepThread()
+        try:
+            # What a thread warms up (its OpenMP team, the caches of torch's libraries) is its own.
+            return thread.call(lambda: cls._load(config, progress, thread))
+        except BaseException as error:
+            thread.close()
+            if isinstance(error, KernelError):
+                raise StartError(str(error)) from error
+            raise
+
+    @classmethod
+    def _load(cls, config: ExecutorConfig, progress: Progress, thread: StepThread) -> CpuExecutor:
+        kernels = _kernels(config)
+        torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // config.ranks))
+        progress("read the checkpoint", 0.0)
+        group = join_group(config.rank, config.ranks, config.rendezvous)
+        length = config.model.max_model_len
+        dummy = config.model.load_format == "dummy"
+        declared = declare_model(
+            config.model.path, length, DTYPES[config.model.dtype], kernels, group, dummy=dummy, device=config.device
+        )
+        page = _page_shape(declared, config.page_tokens)
+        pages_total = pages_that_fit(page, config.kv_cache_bytes, min(length, config.page_tokens))
+        check_memory(declared.weights_bytes, pages_total * page.bytes)
+        model = declared.load(progress)
+        # A slot is free again only with the result of the last step that named it: twice as many as
+        # run at once, so that no admission waits for that.
+        slots = SlotPool(1 + 2 * config.max_num_seqs, length, config.page_tokens)
+        limits = Limits(slots.slots, pages_total, slots.pages_max, config.page_tokens, length, declared.shape.vocab)
+        executor = cls(model, draw(kernels), PagePool(page, pages_total), slots, limits, thread)
+        executor._warm_up(progress)
+        return executor
+
+    def submit(self, plan: StepPlan) -> None:
+        """Run `plan` behind those submitted before."""
+        own = _own(plan)
+        self._thread.submit(own.step, lambda: self.step(own))
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while outcomes wait."""
+        return self._thread.fileno()
+
+    def collect(self) -> list[StepOutcome]:
+        """Return the outcomes that are there, in the order of `submit`."""
+        return self._thread.collect()
+
+    def forget(self) -> None:
+        """Drop the outcomes of all plans submitted so far; those not yet begun will not run."""
+        self._thread.forget()
+
+    def close(self) -> None:
+        """Wait for the step in hand, drop the others and give the memory back."""
+        self._thread.close()
+        del self._model, self._pages, self._slots
+
+    def step(self, plan: StepPlan) -> StepIds:
+        """Apply `plan`, run its rows and return the sampled ids; blocks.
+
+        For a caller that submits nothing. Raises `EngineError` for a plan that breaks a rule, before
+        anything is written.
+        """
+        checked = Plan(plan, self._slots, self._limits)
+        checked.apply(self._slots)
+        batch = cpu_batch(checked, self._slots)
+        ids = np.zeros(0, np.int32) if batch is None else self._run(batch)
+        return StepIds(np.ones(len(ids), np.int32).tobytes(), ids.tobytes())
+
+    @torch.inference_mode()
+    def _run(self, batch: Batch) -> np.typing.NDArray[np.int32]:
+        hidden = self._model(batch.forward, self._pages.layers)
+        if not len(batch.sample_slots):
+            return np.zeros(0, np.int32)
+        logits = self._model.logits(hidden.index_select(0, batch.sample_tokens))
+        ids = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._draw).numpy()
+        self._slots.last_id[batch.sample_slots] = ids
+        return ids.astype(np.int32)
+
+    def _warm_up(self, progress: Progress) -> None:
+        """Run rows of slot 0 into page 0, so that no request pays for first calls."""
+        for done, tokens in enumerate(WARM_UP_TOKENS):
+            progress("warm up", done / len(WARM_UP_TOKENS))
+            self._run(_padding_batch(min(tokens, self.page_tokens, self._limits.max_model_len)))
+        progress("warm up", 1.0)
+
+
+def _own(plan: StepPlan) -> StepPlan:
+    """Return `plan` with bytes of its own in the place of views."""
+    openings = [msgspec.structs.replace(opening, suppress=bytes(opening.suppress)) for opening in plan.openings]
+    return StepPlan(plan.step, openings, bytes(plan.pages), bytes(plan.rows), bytes(plan.ids))
+
+
+def _padding_batch(tokens: int) -> Batch:
+    positions = torch.arange(tokens)
+    rows = AttentionRows(torch.tensor([tokens]), torch.tensor([0]), torch.zeros(1, 1, dtype=torch.int64))
+    forward = ForwardStep(torch.zeros_like(positions), positions, positions, rows)
+    return Batch(forward, positions[-1:], np.zeros(1, np.int64), np.array([tokens]))
+
+
+def _kernels(config: ExecutorConfig) -> Selector:
+    if config.model.dtype not in DTYPES:
+        raise StartError(f"The dtype is {config.model.dtype}; {', '.join(DTYPES)} is supported on {config.device}.")
+    return selector(config.device, config=parse_overrides(config.kernels))
+
+
+def _page_shape(declared: Declared, page_tokens: int) -> PageShape:
+    shape = declared.shape
+    return PageShape(shape.layers, page_tokens, declared.kv_heads, shape.head_dim, declared.dtype)
