@@ -84,8 +84,8 @@ class Executor:
             DTYPES[config.model.dtype],
             kernels,
             group,
+            config.device,
             dummy=config.model.load_format == "dummy",
-            device=config.device,
         )
         page = _page_shape(declared, config.page_tokens)
         pages_total = pages_that_fit(page, config.kv_cache_bytes, min(length, config.page_tokens))
