@@ -59,7 +59,7 @@ test: ## unit tests, transcripts, property tests and a short end to end, at most
 	@tools/doctor
 	@tools/locked $(MAKE) ready-dev ready-model
 	@timeout --foreground --signal=INT $(TEST_LIMIT_S) \
-	  $(BIN)/python -m pytest -m "not prove and not kill" $(TEST_ARGS) || { code=$$?; \
+	  $(BIN)/python -m pytest -m "not prove and not kill and not gpu" $(TEST_ARGS) || { code=$$?; \
 	  [ $$code -ne 124 ] || echo "make test: stopped after its budget of $(TEST_LIMIT_S) s"; exit $$code; }
 
 .PHONY: check

@@ -79,9 +79,9 @@ def declare_model(
     dtype: torch.dtype,
     kernels: Selector,
     group: Group,
+    device: str = "cpu",
     *,
     dummy: bool = False,
-    device: str = "cpu",
 ) -> Declared:
     """Declare the model at `path` for positions below `max_position`, on `device`; raises `StartError`.
 
