@@ -13,7 +13,7 @@ from tokenspeed_kernels import selector
 from tests.dummies import SHAPE, write_shape
 from tests.llamas import Driver, load
 from tests.model.test_loader import Share
-from tokenspeed.executor.executor import Executor
+from tokenspeed.executor.cpu import CpuExecutor
 from tokenspeed.model.build import declare_model
 from tokenspeed.model.config import read_shape
 from tokenspeed.model.dummy import LOGITS_STD, DummyTensors
@@ -39,8 +39,10 @@ def loaded(folder: Path, rank: int = 0, ranks: int = 1) -> Module:
     return model
 
 
-def executor(folder: Path) -> Executor:
-    return load(folder, load_format="dummy")
+def executor(folder: Path) -> CpuExecutor:
+    found = load(folder, load_format="dummy")
+    assert isinstance(found, CpuExecutor)
+    return found
 
 
 def test_the_same_rows_however_they_are_read(folder: Path) -> None:
@@ -96,9 +98,10 @@ def test_logits_are_spread_as_a_trained_models_are(folder: Path, tied: bool) -> 
 
 
 def test_the_residual_stream_stays_near_one(folder: Path) -> None:
-    driver = Driver(executor(write_shape(folder, num_hidden_layers=16)))
+    parts = executor(write_shape(folder, num_hidden_layers=16))
+    driver = Driver(parts)
     streams: list[torch.Tensor] = []
-    model = driver.executor._model.model  # type: ignore[attr-defined]
+    model = parts._model.model  # type: ignore[attr-defined]
     norm = model.norm
 
     def listen(x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

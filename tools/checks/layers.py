@@ -33,7 +33,13 @@ EXTRA = {("executor", "model")}
 THIRD_PARTY_OF_LAYER_0 = {"msgspec"}
 # Who alone may import what.
 RESERVED = {
-    "torch": {"tokenspeed.model", "tokenspeed.executor", "tokenspeed_kernels", "tokenspeed_tools.bench_kernels"},
+    "torch": {
+        "tokenspeed.model",
+        "tokenspeed.executor",
+        "tokenspeed_kernels",
+        "tokenspeed_tools.bench_kernels",
+        "tokenspeed_tools.bench_gpu.steps",
+    },
     "tokenspeed_kernels": {"tokenspeed.model", "tokenspeed.executor", "tokenspeed_kernels", "tokenspeed_tools"},
     "triton": {"tokenspeed_kernels"},
     "flashinfer": {"tokenspeed_kernels"},

@@ -122,7 +122,7 @@ def main() -> None:
     begin_s = time.perf_counter()
     executor = CudaExecutor.load(config, lambda phase, share: None)
     print(f"loaded in {time.perf_counter() - begin_s:.1f} s, {executor.pages_total[0]} pages", flush=True)
-    shape = read_shape(options.model)
+    shape = read_shape(options.model, dummy=True)
     for batch in batches:
         report = measure(executor, config, batch, options.context)
         _print(batch, report)
