@@ -61,17 +61,24 @@ def settle_cut(
     peaks = tl.load(maxima + index, mask=live, other=NEVER)
     high = tl.max(peaks)
     peaks = ranking_key(peaks)
-    bound = LOWEST
+    kth = LOWEST
     limit = row[1]
+    # The mass of which top_p takes its share is in [least, most].
+    least = whole
+    most = whole
     if (top_k > 0) & (top_k < limit):
         limit = top_k
+        least = tl.full((), 0.0, tl.float64)
+        most = tl.full((), float("inf"), tl.float64)
         if top_k <= blocks:
-            bound = _bound_of_top(peaks, live, top_k)
-        if top_p < 1.0:
-            whole = _mass_of_top(top_k, bound, high, row, _view(row, peaks, live, bound))
+            kth = _bound_of_top(peaks, live, top_k)
+    low = kth.to(tl.int64)
+    up = ranking_key(high).to(tl.int64) + 1
+    reach = 0
+    middle = low
+    bound = kth
     if min_p > 0.0:
         bound = tl.maximum(bound, _floor(high, min_p))
-    room = tl.where(top_p < 1.0, top_p * whole, float("inf"))
     key = ranking_key(_scaled(row, token))
     if key < bound:
         key = bound
@@ -81,7 +88,15 @@ def settle_cut(
         seen = _view(row, peaks, live, key)
         if token != FAR:
             above, mass = _above(key, token, high, row, seen)
-            outside = (above > 0) & ((above >= limit) | (mass >= room))
+            outside = above >= limit
+            if (top_p < 1.0) & (above > 0) & (above < limit):
+                if (mass >= top_p * least) & (mass < top_p * most):
+                    seen = _view(row, peaks, live, kth)
+                # Both bounds agree at last; mostly they need not come that near.
+                while (mass >= top_p * least) & (mass < top_p * most):
+                    low, up, reach, least, most = _narrow(middle, low, up, reach, least, most, top_k, high, row, seen)
+                    middle = (low + up) >> 1
+                outside = mass >= top_p * least
         if outside:
             token = _best_above(key, token, seed, position, row, seen)
             key = ranking_key(_scaled(row, token))
@@ -106,30 +121,39 @@ def _bound_of_top(peaks: tl.tensor, live: tl.tensor, top_k: tl.tensor) -> tl.ten
 
 
 @triton.jit
-def _mass_of_top(top_k: tl.tensor, bound: tl.tensor, high: tl.tensor, row: tl.tuple, seen: tl.tensor) -> tl.tensor:
-    """Return the mass of the `top_k` likeliest tokens, all of which reach `bound` and are in view.
+def _narrow(
+    middle: tl.tensor,
+    low: tl.tensor,
+    up: tl.tensor,
+    reach: tl.tensor,
+    least: tl.tensor,
+    most: tl.tensor,
+    top_k: tl.tensor,
+    high: tl.tensor,
+    row: tl.tuple,
+    seen: tl.tensor,
+) -> tl.tuple:
+    """Return low, up, reach, least and most after a look at the key `middle`, all reaching tokens being in view.
 
-    Searches the k-th largest key between `low`, which more than k tokens reach, and `up`, which at
-    most k reach; of the tokens at the k-th key as many count as are left to k.
+    Of the `top_k` likeliest tokens all reach `low`, as more than k tokens do, and their mass is at most
+    `most`; `reach` of them reach `up`, at most k, with a mass of `least`. Between neighbouring keys
+    only equals are left, of which as many count as are missing.
     """
-    low = bound.to(tl.int64)
-    up = ranking_key(high).to(tl.int64) + 1
-    middle = low
-    reach = 0
-    mass = tl.full((), 0.0, tl.float64)
-    searching = True
-    while searching:
-        above, mass_above = _above(middle.to(tl.int32), FAR, high, row, seen)
-        if above > top_k:
-            low = middle
-        else:
-            up = middle
-            reach = above
-            mass = mass_above
-        searching = (reach != top_k) & (up - low > 1)
-        middle = (low + up) >> 1
-    tie = tl.exp(value_of(low.to(tl.int32)) - high).to(tl.float64)
-    return mass + (top_k - reach).to(tl.float64) * tie
+    above, mass = _above(middle.to(tl.int32), FAR, high, row, seen)
+    if above > top_k:
+        low = middle
+        most = mass
+    else:
+        up = middle
+        reach = above
+        least = mass
+    if reach == top_k:
+        most = least
+    elif up - low <= 1:
+        tie = tl.exp(value_of(low.to(tl.int32)) - high).to(tl.float64)
+        least += (top_k - reach).to(tl.float64) * tie
+        most = least
+    return low, up, reach, least, most
 
 
 @triton.jit
