@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenspeed_kernels.attention import AttentionRows
 
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.batch import Limits, Plan, cpu_batch
@@ -67,6 +68,7 @@ def test_rows_become_tensors(pool: SlotPool) -> None:
     batch = cpu_batch(plan, pool)
     assert batch is not None
     step = batch.forward
+    assert isinstance(step.rows, AttentionRows)
     assert step.ids.tolist() == [33, 10, 11, 12]
     assert step.positions.tolist() == [40, 15, 16, 17]
     assert step.places.tolist() == [7 * 16 + 8, 9 * 16 + 15, 4 * 16, 4 * 16 + 1]

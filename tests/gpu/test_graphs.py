@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from tests.llamas import Driver, load
+from tests.llamas import Driver, executor_config
 from tokenspeed.executor.cuda.executor import CudaExecutor
 
 NUMBERS = np.random.default_rng(11)
 STEPS = 12
 # One bucket each: exactly full, with padding, and above the largest power of two.
 ROWS = (1, 3, 8, 20, 40)
-SETTINGS = {"device": "cuda", "dtype": "bfloat16", "load_format": "dummy", "page_tokens": 64, "max_model_len": 1024}
+SETTINGS = {
+    "device": "cuda",
+    "dtype": "bfloat16",
+    "load_format": "dummy",
+    "page_tokens": 64,
+    "max_model_len": 1024,
+    "kv_cache_bytes": 1 << 30,
+}
 
 
 def _run(executor: CudaExecutor, rows: int) -> tuple[list[int], list[torch.Tensor]]:
@@ -38,7 +45,7 @@ def _run(executor: CudaExecutor, rows: int) -> tuple[list[int], list[torch.Tenso
 @pytest.fixture(scope="module")
 def graphs(four_layers: Path) -> Iterator[CudaExecutor]:
     """An executor that replays graphs."""
-    executor = load(four_layers, max_num_seqs=40, **SETTINGS)
+    executor = CudaExecutor.load(executor_config(four_layers, max_num_seqs=40, **SETTINGS), lambda phase, share: None)
     yield executor
     executor.close()
 
@@ -46,7 +53,8 @@ def graphs(four_layers: Path) -> Iterator[CudaExecutor]:
 @pytest.fixture(scope="module")
 def eager(four_layers: Path) -> Iterator[CudaExecutor]:
     """One that launches each kernel."""
-    executor = load(four_layers, max_num_seqs=40, enforce_eager=True, **SETTINGS)
+    config = executor_config(four_layers, max_num_seqs=40, enforce_eager=True, **SETTINGS)
+    executor = CudaExecutor.load(config, lambda phase, share: None)
     yield executor
     executor.close()
 

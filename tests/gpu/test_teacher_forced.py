@@ -32,7 +32,16 @@ def test_the_best_token_is_transformers_best(demo_model: Path, proof: Record) ->
     reference = Reference(demo_model)
     sequences = [prompt + reference.greedy(prompt, TOKENS).ids for prompt in prompts]
     rows = _reference_rows(demo_model, sequences, prompts)
-    executor = load(demo_model, device="cuda", dtype="bfloat16", max_model_len=8192, page_tokens=64, max_num_seqs=32)
+    executor = load(
+        demo_model,
+        device="cuda",
+        dtype="bfloat16",
+        max_model_len=8192,
+        page_tokens=64,
+        max_num_seqs=32,
+        kv_cache_bytes=0,
+        chunked_prefill_size=2048,
+    )
     driver = Driver(executor)
     chosen: list[list[int]] = []
     for slot, prompt in enumerate(prompts, 1):

@@ -30,11 +30,6 @@ TILES = triton_extend.Config(tile_rows=32, block_tokens=16, warps=4, stages=2)
 HUGE = 1e30
 
 
-@pytest.fixture(autouse=True)
-def _mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    interpreter.mend(monkeypatch)
-
-
 @dataclass(frozen=True)
 class Pool:
     """Pages and a table of distinct ones in random order; what no row may see is poisoned by `poison`."""

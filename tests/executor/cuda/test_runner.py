@@ -71,7 +71,8 @@ def _step(runner: StepRunner, plan: StepPlan) -> list[int]:
     checked = Plan(plan, runner.tables, runner.limits)
     event: Any = NoEvent()
     runner.launch(checked, plan.step % 3, event)
-    return runner.download.read(plan.step % 3, int(checked.sample.sum())).tolist()
+    ids: list[int] = runner.download.read(plan.step % 3, int(checked.sample.sum())).tolist()
+    return ids
 
 
 def test_the_same_plans_give_the_same_ids(driver: Driver, runner: StepRunner) -> None:

@@ -11,6 +11,7 @@ Invariant: a section lies at the same device address for ever, as the graphs wer
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -94,5 +95,9 @@ class Download:
 
 
 def _sections(whole: torch.Tensor, sizes: tuple[int, ...]) -> Sections:
-    parts = whole[: sum(sizes)].split(sizes)
-    return Sections(whole, *parts[1:], tail_at=sum(sizes))
+    starts = list(accumulate(sizes))
+    parts = [whole[start : start + size] for start, size in zip(starts, sizes[1:], strict=False)]
+    ids, slots, positions, places, sample_tokens, sample_slots, sample_positions = parts
+    return Sections(
+        whole, ids, slots, positions, places, sample_tokens, sample_slots, sample_positions, tail_at=sum(sizes)
+    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from tokenspeed.executor.face import StepOutcome
 from tokenspeed.executor.waiter import EventWaiter
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.loader import Progress
+
+# torch has no types for these.
+_cuda: Any = torch.cuda
 
 NO_COPY = -1
 NO_EVENT = 0  # one that has come
@@ -52,7 +56,7 @@ class CudaExecutor:
     def __init__(self, runner: StepRunner) -> None:
         """Launch on `runner`; see `load`."""
         self.runner = runner
-        self._events = [torch.cuda.Event(blocking=True) for _ in range(COPIES)]
+        self._events = [_cuda.Event(blocking=True) for _ in range(COPIES)]
         self._waiter = EventWaiter(torch.cuda.current_device())
         self._free = deque(range(COPIES))
         self._flights: deque[Flight] = deque()
@@ -60,7 +64,7 @@ class CudaExecutor:
         self._ended_us = 0
         limits = runner.limits
         self.page_tokens = limits.page_tokens
-        self.pages_total = (limits.pages_total,)
+        self.pages_total: tuple[int, ...] = (limits.pages_total,)
         self.slots = limits.slots
         self.vocab_tokens = limits.vocab
 

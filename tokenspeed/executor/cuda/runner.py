@@ -9,6 +9,8 @@ bits depend on its bucket and not on whether a graph replayed it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from tokenspeed_kernels import Selector, selector
@@ -36,6 +38,9 @@ from tokenspeed.model.build import LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep, KvPages
 from tokenspeed.model.loader import Progress
 from tokenspeed.model.placement import OneRank
+
+# torch has no types for these.
+_cuda: Any = torch.cuda
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 CAPABILITY_MIN = (8, 0)
@@ -84,7 +89,7 @@ class StepRunner:
         kernels = _kernels(config)
         torch.backends.cuda.matmul.allow_tf32 = False
         progress("read the checkpoint", 0.0)
-        model, stream = config.model, torch.cuda.Stream()
+        model, stream = config.model, _cuda.Stream()
         with torch.inference_mode(), torch.cuda.stream(stream):
             dtype = DTYPES[model.dtype]
             dummy = model.load_format == "dummy"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from tokenspeed.config import ExecutorConfig, ModelConfig
@@ -92,7 +93,7 @@ def _busy(intervals: Iterable[Interval]) -> float:
 
 def _intervals(events: Iterable[Any]) -> Iterable[Interval]:
     for event in events:
-        if event.device_type == torch.autograd.DeviceType.CUDA:
+        if event.device_type == DeviceType.CUDA:
             yield Interval(event.name, event.time_range.start, event.time_range.end)
 
 
