@@ -135,6 +135,13 @@ def test_equal_logits_rank_by_id(vocab: int, spread: float, grain: float) -> Non
         assert batch.triton() == batch.reference()
 
 
+def test_top_p_is_a_share_of_what_top_k_left() -> None:
+    """Draws fall on both sides of the cut and near it, whichever bound of the mass decides."""
+    rows = 400 if CUDA else 24
+    batch = _batch(_random(rows, 40, 1, 0.4), 1.0, torch.arange(rows) % 4 + 12, 0.8, seed=1)
+    assert batch.triton() == batch.reference()
+
+
 def test_more_than_one_split() -> None:
     """Winners of splits are merged; of equal ones the lower id wins."""
     vocab = 2 * SPLIT_TOKENS + 77
