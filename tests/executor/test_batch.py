@@ -75,7 +75,8 @@ def test_rows_become_tensors(pool: SlotPool) -> None:
     assert step.rows.queries.tolist() == [1, 3]
     assert step.rows.context.tolist() == [40, 15]
     assert step.rows.page_table.tolist() == [[5, 6, 7], [9, 4, 0]]
-    assert batch.sample_tokens.tolist() == [0, 3]
+    assert step.outputs is not None
+    assert step.outputs.tolist() == [0, 3]
     assert batch.sample_slots.tolist() == [2, 3]
     assert batch.sample_positions.tolist() == [41, 18]
 

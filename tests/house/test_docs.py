@@ -48,7 +48,9 @@ def test_the_demo_model_is_the_same_everywhere() -> None:
 
 
 def test_every_code_that_the_server_answers_is_described() -> None:
-    elsewhere = {"cancelled", "duplicate_request", "start_failed", "out_of_memory", "forbidden", "invalid_msgpack"}
+    elsewhere = {"cancelled", "duplicate_request", "start_failed", "out_of_memory", "forbidden", "invalid_msgpack"} | {
+        "gpu_lost"
+    }
     clients = {"no_server", "unreachable"}
     for path in REPOSITORY.glob("tokenspeed/**/*.py"):
         for code in re.findall(r"\bcode ?= ?\"([a-z_]+)\"", path.read_text()):

@@ -310,7 +310,7 @@ def test_real_sizes(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
     queries = _queries(16, heads, head_dim, dtype)
     wanted = reference.decode_attention(queries.double(), pool.keys.double(), pool.values.double(), rows)
     dirty = pool.poison(lengths)
-    config = triton_decode.choose(dtype)
+    config = triton_decode.choose(dtype, 16)
     seen = _decode(queries, dirty, rows, config)
     _close(seen, wanted)
     assert torch.equal(_decode(queries, dirty, rows, config), seen)

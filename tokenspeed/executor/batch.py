@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import torch
 from tokenspeed_kernels.attention import AttentionRows
@@ -62,12 +63,11 @@ class Tokens:
 class Batch:
     """One step of the CPU executor: the model's input, and the rows to sample.
 
-    `sample_tokens` are indices into the step's tokens, `sample_slots` the slots that get the ids,
+    The input's outputs are the last tokens of these rows, `sample_slots` the slots that get the ids,
     `sample_positions` the positions in their sequences of the tokens to be drawn; int64 [samples].
     """
 
     forward: ForwardStep
-    sample_tokens: torch.Tensor
     sample_slots: Ints
     sample_positions: Ints
 
@@ -179,11 +179,18 @@ class Plan:
         return EngineError(f"The plan of step {self._step} cannot be run: {what}.", code="bad_plan")
 
 
+def owned(plan: StepPlan) -> StepPlan:
+    """Return `plan` with bytes of its own in the place of views."""
+    openings = [msgspec.structs.replace(opening, suppress=bytes(opening.suppress)) for opening in plan.openings]
+    return StepPlan(plan.step, openings, bytes(plan.pages), bytes(plan.rows), bytes(plan.ids))
+
+
 def cpu_batch(plan: Plan, pool: SlotPool) -> Batch | None:
     """Return the tensors of `plan`, None if it has no rows; it has been applied to `pool`."""
     if not len(plan.slots):
         return None
     tokens = plan.expand(pool)
+    sampled = plan.sample.nonzero()[0]
     ids = np.where(tokens.ids == FROM_SLOT, pool.last_id[plan.slots[tokens.rows]], tokens.ids)
     forward = ForwardStep(
         ids=torch.from_numpy(ids),
@@ -192,11 +199,10 @@ def cpu_batch(plan: Plan, pool: SlotPool) -> Batch | None:
         rows=AttentionRows(
             torch.from_numpy(plan.tokens), torch.from_numpy(plan.context), torch.from_numpy(plan.table(pool))
         ),
+        outputs=torch.from_numpy(plan.tokens.cumsum()[sampled] - 1),
     )
-    sampled = plan.sample.nonzero()[0]
     return Batch(
         forward,
-        torch.from_numpy(plan.tokens.cumsum()[sampled] - 1),
         plan.slots[sampled],
         (plan.context + plan.tokens)[sampled],
     )

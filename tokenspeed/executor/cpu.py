@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 
-import msgspec
 import numpy as np
 import torch
 from tokenspeed_kernels import KernelError, Selector, selector
@@ -22,7 +21,7 @@ from tokenspeed_kernels.selection import parse_overrides
 
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import StartError
-from tokenspeed.executor.batch import Batch, Limits, Plan, cpu_batch
+from tokenspeed.executor.batch import Batch, Limits, Plan, cpu_batch, owned
 from tokenspeed.executor.completion import StepIds, StepThread
 from tokenspeed.executor.face import StepOutcome
 from tokenspeed.executor.memory import check_memory, pages_that_fit
@@ -104,7 +103,7 @@ class CpuExecutor:
 
     def submit(self, plan: StepPlan) -> None:
         """Run `plan` behind those submitted before."""
-        own = _own(plan)
+        own = owned(plan)
         self._thread.submit(own.step, lambda: self.step(own))
 
     def fileno(self) -> int:
@@ -141,7 +140,7 @@ class CpuExecutor:
         hidden = self._model(batch.forward, self._pages.layers)
         if not len(batch.sample_slots):
             return np.zeros(0, np.int32)
-        logits = self._model.logits(hidden.index_select(0, batch.sample_tokens))
+        logits = self._model.logits(hidden)
         ids = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._draw).numpy()
         self._slots.last_id[batch.sample_slots] = ids
         return ids.astype(np.int32)
@@ -154,17 +153,11 @@ class CpuExecutor:
         progress("warm up", 1.0)
 
 
-def _own(plan: StepPlan) -> StepPlan:
-    """Return `plan` with bytes of its own in the place of views."""
-    openings = [msgspec.structs.replace(opening, suppress=bytes(opening.suppress)) for opening in plan.openings]
-    return StepPlan(plan.step, openings, bytes(plan.pages), bytes(plan.rows), bytes(plan.ids))
-
-
 def _padding_batch(tokens: int) -> Batch:
     positions = torch.arange(tokens)
     rows = AttentionRows(torch.tensor([tokens]), torch.tensor([0]), torch.zeros(1, 1, dtype=torch.int64))
-    forward = ForwardStep(torch.zeros_like(positions), positions, positions, rows)
-    return Batch(forward, positions[-1:], np.zeros(1, np.int64), np.array([tokens]))
+    forward = ForwardStep(torch.zeros_like(positions), positions, positions, rows, positions[-1:])
+    return Batch(forward, np.zeros(1, np.int64), np.array([tokens]))
 
 
 def _kernels(config: ExecutorConfig) -> Selector:

@@ -38,7 +38,7 @@ class LanguageModel(Protocol):
     """What an executor runs."""
 
     def __call__(self, step: ForwardStep, cache: Sequence[KvPages]) -> torch.Tensor:
-        """Return the hidden states [tokens, hidden] and fill the step's places in `cache`."""
+        """Return the hidden states [outputs, hidden] of `step` and fill its places in `cache`."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

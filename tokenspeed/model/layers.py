@@ -30,13 +30,15 @@ class KvPages:
 class ForwardStep:
     """One step's tokens, row after row: three integer tensors [tokens] and the rows' layout.
 
-    `places` says where a token's keys and values go: page * page_tokens + offset.
+    `places` says where a token's keys and values go: page * page_tokens + offset. `outputs` [n] are
+    the indices of the tokens whose hidden states are wanted; None wants all.
     """
 
     ids: torch.Tensor
     positions: torch.Tensor
     places: torch.Tensor
     rows: StepRows
+    outputs: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

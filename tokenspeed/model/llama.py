@@ -73,11 +73,19 @@ class LlamaLayer(Module):
         self.mlp = LlamaMlp(hidden, intermediate)
 
     def __call__(
-        self, x: torch.Tensor, residual: torch.Tensor | None, rotation: Rotation, pages: KvPages, step: ForwardStep
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor | None,
+        rotation: Rotation,
+        pages: KvPages,
+        step: ForwardStep,
+        outputs: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (what is to be added, the residual stream before it)."""
+        """Return (what is to be added, the residual stream before it), of the tokens `outputs` or of all."""
         x, residual = self.input_layernorm(x, residual)
         x = self.self_attn(x, rotation, pages, step)
+        if outputs is not None:
+            x, residual = x.index_select(0, outputs), residual.index_select(0, outputs)
         x, residual = self.post_attention_layernorm(x, residual)
         return self.mlp(x), residual
 
@@ -98,12 +106,14 @@ class LlamaModel(Module):
         self.norm = RmsNorm(shape.hidden, shape.norm_eps)
 
     def __call__(self, step: ForwardStep, cache: Sequence[KvPages]) -> torch.Tensor:
-        """Return [tokens, hidden]; `cache` has the pages of each layer."""
+        """Return [outputs, hidden]; `cache` has the pages of each layer."""
         x = self.embed_tokens(step.ids)
         residual: torch.Tensor | None = None
         rotation = self.rope(step.positions)
-        for layer, pages in zip(self.layers, cache, strict=True):
+        for layer, pages in zip(self.layers[:-1], cache[:-1], strict=True):
             x, residual = layer(x, residual, rotation, pages, step)
+        # Behind the last layer's attention nobody reads a token whose hidden state is not asked for.
+        x, residual = self.layers[-1](x, residual, rotation, cache[-1], step, step.outputs)
         return self.norm(x, residual)[0]
 
 
@@ -118,7 +128,7 @@ class Llama(Module):
         self.lm_head = Head(shape.vocab, shape.hidden, self.model.embed_tokens if shape.tied else None)
 
     def __call__(self, step: ForwardStep, cache: Sequence[KvPages]) -> torch.Tensor:
-        """Return the hidden states [tokens, hidden]."""
+        """Return the hidden states [outputs, hidden]."""
         return self.model(step, cache)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -58,7 +58,7 @@ SPECS = (
         entry="tokenspeed_kernels.activation.triton_silu:silu_mul_pdl",
         capability=HOPPER,
         dtypes=GPU_DTYPES,
-        priority=5,
+        priority=20,
         tags=frozenset({"latency"}),
     ),
 )

@@ -87,7 +87,7 @@ SPECS = tuple(
             entry=f"tokenspeed_kernels.gemm.triton_skinny:{mode}_pdl",
             capability=HOPPER,
             dtypes=GPU_DTYPES,
-            priority=5,
+            priority=20,
             tags=frozenset({"latency"}),
         ),
     )

@@ -83,7 +83,7 @@ SPECS = (
         entry="tokenspeed_kernels.norm.triton_rms:rms_norm_pdl",
         capability=HOPPER,
         dtypes=GPU_DTYPES,
-        priority=5,
+        priority=20,
         tags=frozenset({"latency"}),
     ),
     KernelSpec(
@@ -105,7 +105,7 @@ SPECS = (
         entry="tokenspeed_kernels.norm.triton_rms:add_rms_norm_pdl",
         capability=HOPPER,
         dtypes=GPU_DTYPES,
-        priority=5,
+        priority=20,
         tags=frozenset({"latency"}),
     ),
 )

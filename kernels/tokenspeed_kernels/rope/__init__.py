@@ -85,7 +85,7 @@ SPECS = (
         capability=HOPPER,
         dtypes=GPU_DTYPES,
         traits={"head_dim": range(2, 1025, 2)},
-        priority=5,
+        priority=20,
         tags=frozenset({"latency"}),
     ),
 )

@@ -20,7 +20,7 @@ from tokenspeed_kernels import KernelError
 
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import EngineError, StartError
-from tokenspeed.executor.batch import Plan
+from tokenspeed.executor.batch import Plan, owned
 from tokenspeed.executor.cuda.buffers import COPIES
 from tokenspeed.executor.cuda.runner import StepRunner
 from tokenspeed.executor.face import StepOutcome
@@ -81,8 +81,10 @@ class CudaExecutor:
 
     def submit(self, plan: StepPlan) -> None:
         """Launch `plan`, or keep it until a buffer is free."""
-        self._waiting.append(plan)
-        self._launch_waiting()
+        if self._waiting or not self._free:
+            self._waiting.append(owned(plan))
+        else:
+            self._begin(plan)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while outcomes wait."""
@@ -120,15 +122,17 @@ class CudaExecutor:
 
     def _launch_waiting(self) -> None:
         while self._waiting and self._free:
-            plan = self._waiting.popleft()
-            try:
-                self._launch(plan)
-            except EngineError as error:
-                self._fail(plan, error.message)
-            except torch.cuda.OutOfMemoryError as error:
-                # Half a step has harmed nobody, but its copy up may still be reading the host's buffer.
-                self.runner.stream.synchronize()
-                self._fail(plan, f"the GPU is out of memory: {error}")
+            self._begin(self._waiting.popleft())
+
+    def _begin(self, plan: StepPlan) -> None:
+        try:
+            self._launch(plan)
+        except EngineError as error:
+            self._fail(plan, error.message)
+        except torch.cuda.OutOfMemoryError as error:
+            # Half a step has harmed nobody, but its copy up may still be reading the host's buffer.
+            self.runner.stream.synchronize()
+            self._fail(plan, f"the GPU is out of memory: {error}")
 
     def _fail(self, plan: StepPlan, failure: str) -> None:
         self._flights.append(Flight(plan.step, 0, NO_COPY, [], failure))

@@ -125,17 +125,26 @@ class StepRunner:
     def launch(self, plan: Plan, copy: int, ended: torch.cuda.Event) -> None:
         """Send `plan` up through host buffer `copy`, compute it, and record `ended` behind its ids.
 
-        Raises `EngineError` for more rows than the largest bucket has; nothing is written then.
+        Raises `EngineError` for a plan larger than the buffers; nothing is written then.
         """
-        if len(plan.slots) > self._sizes[-1]:
-            raise EngineError(f"The plan has {len(plan.slots)} rows; at most {self._sizes[-1]} are run.")
+        rows, prompt_tokens = len(plan.slots), int(plan.tokens[plan.tokens > 1].sum())
+        if rows > self._sizes[-1] or prompt_tokens > self._tokens_max:
+            raise EngineError(
+                f"The plan has {rows} rows with {prompt_tokens} tokens of prompts; at most {self._sizes[-1]} rows and "
+                f"{self._tokens_max} tokens are run.",
+                code="bad_plan",
+            )
         plan.apply(self.tables)
         shape = shape_of(plan, self.tables, self._sizes)
         upload = self._narrow if shape.plain else self._wide
         words = write_step(plan, self.tables, shape, upload.host[copy])
         with torch.cuda.stream(self.stream):
             upload.send(copy, words)
-            ids = self._plain(shape.bucket) if shape.plain else self._mixed(shape)
+            if not shape.tokens:
+                self._prologue(self._wide.device, 0)
+                ids = self._last_id[:0]
+            else:
+                ids = self._plain(shape.bucket) if shape.plain else self._mixed(shape)
             self.download.fetch(copy, ids[: shape.samples])
             ended.record()
 
@@ -146,7 +155,7 @@ class StepRunner:
         """Compute a step of `bucket` rows of one token, all sampled: what a graph holds."""
         staged = self._narrow.device
         rows = SlotRows(DecodeRows(staged.slots[:bucket], staged.positions[:bucket], self._page_table), None)
-        hidden = self._hidden(staged, bucket, rows)
+        hidden = self._hidden(staged, bucket, rows, None)
         return self._sample(hidden, staged.slots[:bucket], staged.sample_positions[:bucket])
 
     def _mixed(self, shape: StepShape) -> torch.Tensor:
@@ -154,22 +163,21 @@ class StepRunner:
         staged, bucket = self._wide.device, shape.bucket
         decode = DecodeRows(staged.slots[:bucket], staged.positions[:bucket], self._page_table) if bucket else None
         extend = ExtendRows(shape.counts, shape.contexts, shape.table) if len(shape.counts) else None
-        hidden = self._hidden(staged, shape.tokens, SlotRows(decode, extend))
-        samples = bucket_of(self._sizes, shape.samples)
-        picked = hidden.index_select(0, staged.sample_tokens[:samples])
-        return self._sample(picked, staged.sample_slots[:samples], staged.sample_positions[:samples])
+        # A step that samples nothing samples padding, whose id nobody fetches.
+        samples = bucket_of(self._sizes, max(1, shape.samples))
+        hidden = self._hidden(staged, shape.tokens, SlotRows(decode, extend), staged.sample_tokens[:samples])
+        return self._sample(hidden, staged.sample_slots[:samples], staged.sample_positions[:samples])
 
-    def _hidden(self, staged: Sections, tokens: int, rows: SlotRows) -> torch.Tensor:
-        ids = staged.ids[:tokens]
-        self._apply(staged.whole, ids, staged.slots[:tokens], self._settings, self._page_table, self._last_id)
-        if not tokens:
-            return torch.empty(0, 1, device=self._device)
-        step = ForwardStep(ids, staged.positions[:tokens], staged.places[:tokens], rows)
+    def _hidden(self, staged: Sections, tokens: int, rows: SlotRows, outputs: torch.Tensor | None) -> torch.Tensor:
+        self._prologue(staged, tokens)
+        step = ForwardStep(staged.ids[:tokens], staged.positions[:tokens], staged.places[:tokens], rows, outputs)
         return self._model(step, self.pages)
 
+    def _prologue(self, staged: Sections, tokens: int) -> None:
+        ids, slots = staged.ids[:tokens], staged.slots[:tokens]
+        self._apply(staged.whole, ids, slots, self._settings, self._page_table, self._last_id)
+
     def _sample(self, hidden: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        if not len(slots):
-            return self._last_id[:0]
         return self._choose(self._model.logits(hidden), self._settings, slots, positions, self._last_id)
 
     def _warm_up(self, progress: Progress) -> int:
