@@ -8,6 +8,8 @@ import torch
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 GPU_DTYPES = (F32, F16, BF16)
+# The kernels chosen: on a Hopper GPU those that start early too, which the interpreter cannot.
+CAPABILITY = torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0)
 # Rounding of inputs and results; a wrong index or a lost term is off by far more.
 ERROR_MAX = {F32: 2e-6, F16: 1e-3, BF16: 8e-3}
 

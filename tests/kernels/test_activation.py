@@ -7,9 +7,9 @@ import torch
 from tokenspeed_kernels import selector
 from tokenspeed_kernels.activation import silu_mul
 
-from tests.kernels.numerics import ERROR_MAX, GPU_DTYPES, draw, error
+from tests.kernels.numerics import CAPABILITY, ERROR_MAX, GPU_DTYPES, draw, error
 
-KERNELS = selector("cuda", capability=(9, 0))
+KERNELS = selector("cuda", capability=CAPABILITY)
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

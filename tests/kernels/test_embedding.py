@@ -7,9 +7,9 @@ import torch
 from tokenspeed_kernels import selector
 from tokenspeed_kernels.embedding import lookup
 
-from tests.kernels.numerics import GPU_DTYPES, draw
+from tests.kernels.numerics import CAPABILITY, GPU_DTYPES, draw
 
-KERNELS = selector("cuda", capability=(9, 0))
+KERNELS = selector("cuda", capability=CAPABILITY)
 
 
 @pytest.mark.parametrize("dtype", GPU_DTYPES)

@@ -16,9 +16,9 @@ from tokenspeed_kernels.gemm.skinny_configs import (
     choose,
 )
 
-from tests.kernels.numerics import BF16, ERROR_MAX, F16, F32, GPU_DTYPES, draw, error
+from tests.kernels.numerics import BF16, CAPABILITY, ERROR_MAX, F16, F32, GPU_DTYPES, draw, error
 
-KERNELS = selector("cuda", capability=(9, 0))
+KERNELS = selector("cuda", capability=CAPABILITY)
 TOKENS = (1, 2, 3, 8, 15, 16, 17, 32, 33, 40)
 SHAPES = ((37, 130), (64, 256), (1, 7))
 LLAMA8B = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096))

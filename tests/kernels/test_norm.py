@@ -7,9 +7,9 @@ import torch
 from tokenspeed_kernels import selector
 from tokenspeed_kernels.norm import add_rms_norm, rms_norm
 
-from tests.kernels.numerics import ERROR_MAX, GPU_DTYPES, draw, error
+from tests.kernels.numerics import CAPABILITY, ERROR_MAX, GPU_DTYPES, draw, error
 
-KERNELS = selector("cuda", capability=(9, 0))
+KERNELS = selector("cuda", capability=CAPABILITY)
 EPS = 1e-2
 SHAPES = ((1, 4096), (3, 576), (40, 100), (7, 1), (2, 16384))
 

@@ -7,9 +7,9 @@ import torch
 from tokenspeed_kernels import selector
 from tokenspeed_kernels.rope import rope_store, rotation
 
-from tests.kernels.numerics import ERROR_MAX, GPU_DTYPES, draw, error
+from tests.kernels.numerics import CAPABILITY, ERROR_MAX, GPU_DTYPES, draw, error
 
-KERNELS = selector("cuda", capability=(9, 0))
+KERNELS = selector("cuda", capability=CAPABILITY)
 PAGES, PAGE_TOKENS = 6, 16
 
 pytestmark = pytest.mark.usefixtures("poisoned")

@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tokenspeed_kernels.aot import Launch
 from tokenspeed_kernels.attention.rows import DecodeRows
 from tokenspeed_kernels.spec import KernelError
 
@@ -286,3 +287,20 @@ def _merge(
     places = (row * KV_HEADS * GROUP + kv_head * GROUP + member[:, None]) * HEAD_DIM + dims[None, :]
     mask = (member < GROUP)[:, None] & (dims < HEAD_DIM)[None, :]
     tl.store(out + places, result.to(out.dtype.element_ty), mask=mask)
+
+
+def _aot(dtype: str, kv_heads: int, group: int, head_dim: int, config: Config, scan: int) -> Launch:
+    group_pad = triton.next_power_of_2(group)
+    constants = {"KV_HEADS": kv_heads, "GROUP": group, "HEAD_DIM": head_dim, "PAGE": 64, "BLOCK": config.block_tokens}
+    constants |= {"BLOCKS_MIN": config.piece_tokens_min // config.block_tokens, "SCAN": scan, "GROUP_PAD": group_pad}
+    constants |= {"HEADS": DOT_ROWS, "DIMS": head_dim, "MERGE": MERGE_ELEMENTS // (group_pad * head_dim)}
+    types = f"*{dtype} *{dtype} *{dtype} *i32 *i32 *i32 *{dtype} *fp32 *fp32 *i32 i32 i32 i32 fp32"
+    return Launch(_decode_kernel, types, constants, config.warps, config.stages)
+
+
+AOT = (
+    _aot("bf16", 8, 4, 128, FEW_ROWS, 16),
+    _aot("bf16", 8, 4, 128, MANY_ROWS, 128),
+    _aot("bf16", 3, 3, 64, FEW_ROWS, 16),
+    _aot("fp32", 3, 3, 64, EXACT, 16),
+)

@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tokenspeed_kernels.aot import Launch
 from tokenspeed_kernels.attention.rows import ExtendRows
 
 # A tile's entry: its row's first token in the step, the tile's first (query, head) pair in its row, the
@@ -205,3 +206,16 @@ def _attend(
         gathered = tl.dot(weights.to(value.dtype), value, gathered * fade[:, None], input_precision="ieee")
         top = higher
     return top, total, gathered
+
+
+def _aot(dtype: str, kv_heads: int, group: int, head_dim: int, config: Config) -> Launch:
+    constants = {"KV_HEADS": kv_heads, "GROUP": group, "HEAD_DIM": head_dim, "PAGE": 64, "DIMS": head_dim}
+    constants |= {"ROWS": config.tile_rows, "BLOCK": config.block_tokens, "TILE": TILE_INTS}
+    types = f"*{dtype} *{dtype} *{dtype} *i32 *i32 *{dtype} fp32"
+    return Launch(_extend_kernel, types, constants, config.warps, config.stages)
+
+
+AOT = (
+    _aot("bf16", 8, 4, 128, CANDIDATES["m128n64w8s3"]),
+    _aot("fp32", 3, 3, 64, EXACT),
+)

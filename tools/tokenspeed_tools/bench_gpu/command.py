@@ -5,7 +5,7 @@ it is known, so that a run cut short keeps what it has. Kinds of lines, besides 
 layers, dtype and commit, which all have:
 
     start    start_s, pages_total
-    decode   batch, context_tokens, tpot_ms
+    decode   batch, context_tokens, tpot_ms, and processor time a step: executor_us, scheduler_us, ...
     ttft     context_tokens, ttft_ms
 """
 
@@ -117,7 +117,9 @@ async def _measure(config: EngineConfig, options: argparse.Namespace) -> None:
         write("start", start_s=start_s, pages_total=(await engine.stats()).pages_total)
         meter = Meter(engine, SEED, _say)
         for point in options.grid:
-            write("decode", **point._asdict(), tpot_ms=await meter.tpot_ms(point))
+            tpot_ms = await meter.tpot_ms(point)
+            host = {f"{name}_us": spent_us for name, spent_us in (await meter.host_us(point)).items()}
+            write("decode", **point._asdict(), tpot_ms=tpot_ms, **host)
         for context_tokens in options.ttft:
             write("ttft", context_tokens=context_tokens, ttft_ms=await meter.ttft_ms(context_tokens))
     finally:

@@ -10,10 +10,12 @@ Invariant: a time counts only if every reply has as many tokens as were asked fo
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from tokenspeed.engine import AsyncEngine, Stream
@@ -49,6 +51,19 @@ class Meter:
         short, long = [await self._median_s(point, tokens, DECODE_REPEATS) for tokens in (SHORT_TOKENS, LONG_TOKENS)]
         return (long - short) / (LONG_TOKENS - SHORT_TOKENS) * 1e3
 
+    async def host_us(self, point: Point) -> dict[str, float]:
+        """Return processor microseconds per decode step: of each actor, and of this process as "engine"."""
+        pids = {name: actor.pid for name, actor in self._engine.health().actors.items()} | {"engine": os.getpid()}
+        used, steps = [], []
+        for tokens in (SHORT_TOKENS, LONG_TOKENS):
+            before, steps_before = _used_us(pids), (await self._engine.stats()).steps
+            await self._run_s(point, tokens)
+            after, steps_after = _used_us(pids), (await self._engine.stats()).steps
+            used.append({name: after[name] - before[name] for name in pids})
+            steps.append(steps_after - steps_before)
+        # The shorter run has the same prompts to read: what is left is the decode steps'.
+        return {name: (used[1][name] - used[0][name]) / (steps[1] - steps[0]) for name in pids}
+
     async def ttft_ms(self, context_tokens: int) -> float:
         """Return milliseconds to the end of a reply of one token."""
         await self._run_s(Point(1, context_tokens), 1)
@@ -72,6 +87,18 @@ class Meter:
     def _prompt(self, tokens: int) -> Ids:
         vocab_tokens = self._engine.checkpoint.vocab_tokens
         return Ids(pack_ids(self._dice.randrange(FIRST_ID, vocab_tokens) for _ in range(tokens)))
+
+
+def _used_us(pids: dict[str, int]) -> dict[str, float]:
+    return {name: sum(map(_thread_us, Path(f"/proc/{pid}/task").iterdir())) for name, pid in pids.items()}
+
+
+def _thread_us(thread: Path) -> float:
+    """Return the processor time that a thread has had, in microseconds."""
+    try:
+        return int((thread / "schedstat").read_text().split()[0]) / 1e3
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0  # it has ended meanwhile
 
 
 async def _tokens(stream: Stream) -> int:
