@@ -1,4 +1,4 @@
-"""Tiny random Llama checkpoints with transformers as their judge, and executors to run them.
+"""Tiny random checkpoints of Llama and its kin with transformers as their judge, and executors to run them.
 
 Written twice from the same weights: as a safetensors folder by transformers, and as GGUF in the row
 order that llama.cpp keeps. No tokenizer: these models are about numbers.
@@ -47,16 +47,32 @@ LLAMA3_ROPE = {
 }
 
 
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
 def random_llama(seed: int = 0, **changes: Any) -> Any:
-    """Return a transformers model of `SIZES` with `changes`."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    """Return a transformers Llama of `SIZES` with `changes`."""
+    return random_model("Llama", seed, **changes)
+
+
+def random_model(family: str, seed: int = 0, **changes: Any) -> Any:
+    """Return a transformers model of `family` ("Llama", "Mistral", "Qwen2", "Qwen3") of `SIZES` with `changes`."""
+    import transformers
 
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**{**SIZES, **changes})).eval()
+    config = getattr(transformers, f"{family}Config")(**{**SIZES, **changes})
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name:
                 weight.uniform_(0.5, 1.5)
+            elif name.endswith(".bias"):
+                weight.normal_(0, 0.5)
     return model
 
 
@@ -67,9 +83,10 @@ def save_folder(model: Any, path: Path) -> Path:
 
 
 def save_gguf(model: Any, path: Path, kind: str = "F32") -> Path:
-    """Write `model` as GGUF: matrices as `kind`, queries and keys in llama.cpp's row order."""
+    """Write `model` as GGUF: matrices as `kind`, queries and keys of Llama and Mistral in llama.cpp's row order."""
     config = model.config
-    writer = gguf.GGUFWriter(path, "llama")
+    architecture = {"mistral": "llama"}.get(config.model_type, config.model_type)
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -82,19 +99,22 @@ def save_gguf(model: Any, path: Path, kind: str = "F32") -> Path:
     writer.add_vocab_size(config.vocab_size)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_rope_dimension_count(config.head_dim)
-    if config.rope_parameters["rope_type"] == "linear":
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+    if config.rope_parameters["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(config.rope_parameters["rope_type"]))
         writer.add_rope_scaling_factor(config.rope_parameters["factor"])
+    if config.rope_parameters["rope_type"] == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(config.rope_parameters["original_max_position_embeddings"])
     if config.rope_parameters["rope_type"] == "llama3":
         plain = 1.0 / config.rope_parameters["rope_theta"] ** (torch.arange(0, config.head_dim, 2) / config.head_dim)
         writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq).float().numpy())
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
+        turned = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+        heads = turned.get(name.split(".")[-2]) if architecture == "llama" else None
         rows = weight if heads is None else _interleaved(weight, heads)
-        _add(writer, names.get_name(name, try_suffixes=(".weight",)), rows.numpy(), kind)
+        _add(writer, names.get_name(name, try_suffixes=(".weight", ".bias")), rows.numpy(), kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -11,7 +11,9 @@ import pytest
 from tests.tiny import demo_path
 from tokenspeed.errors import StartError
 from tokenspeed.formats.gguf import GgufFile, read_gguf
-from tokenspeed.model.config import ModelShape, RopeShape, read_shape, shape_of_gguf
+from tokenspeed.model.config import read_shape
+from tokenspeed.model.config_gguf import shape_of_gguf
+from tokenspeed.model.shape import ModelShape, RopeShape, check_window
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",

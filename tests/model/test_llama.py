@@ -1,4 +1,4 @@
-"""Logits of random Llamas against transformers, from both kinds of checkpoint."""
+"""Logits of random Llamas and their kin against transformers, from both kinds of checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from tokenspeed_kernels import selector
 from tokenspeed_kernels.attention import AttentionRows
 
-from tests.llamas import LLAMA3_ROPE, SIZES, random_llama, save_folder, save_gguf
+from tests.llamas import LLAMA3_ROPE, SIZES, YARN_ROPE, random_llama, random_model, save_folder, save_gguf
 from tokenspeed.executor.pools import PagePool, PageShape
 from tokenspeed.executor.ranks import join_group
 from tokenspeed.model.build import declare_model
@@ -24,6 +24,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "odd_sizes": {"hidden_size": 60, "head_dim": 10, "num_attention_heads": 6, "intermediate_size": 77},
     "linear_rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}},
     "llama3_rope": {"rope_parameters": LLAMA3_ROPE},
+    "yarn_rope": {"rope_parameters": YARN_ROPE},
+}
+KIN: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "mistral_whose_window_hides_nothing": ("Mistral", {"sliding_window": 256}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2_tied": ("Qwen2", {"tie_word_embeddings": True, "rope_parameters": YARN_ROPE}),
+    "qwen2_whose_window_is_off": ("Qwen2", {"sliding_window": 8, "max_window_layers": 0}),
+    "qwen3": ("Qwen3", {}),
+    "qwen3_wide_heads": ("Qwen3", {"head_dim": 16, "num_key_value_heads": 1, "rope_parameters": YARN_ROPE}),
 }
 IDS = torch.randint(0, SIZES["vocab_size"], (150,), generator=torch.Generator().manual_seed(5))
 PAGE_TOKENS = 16
@@ -39,6 +49,28 @@ def test_logits_equal_transformers(changes: dict[str, Any], writer: Any, tmp_pat
     path = writer(model, tmp_path / "checkpoint")
     for cuts in ([150], [64, 64, 22], [1, 16, 17, 31, 85], [140] + [1] * 10):
         torch.testing.assert_close(_logits(path, cuts), wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("writer", [save_folder, save_gguf])
+@pytest.mark.parametrize(("family", "changes"), KIN.values(), ids=KIN)
+def test_logits_of_kin_equal_transformers(family: str, changes: dict[str, Any], writer: Any, tmp_path: Path) -> None:
+    """Mistral, Qwen2 and Qwen3 too, at once and in chunks."""
+    model = random_model(family, **changes)
+    with torch.inference_mode():
+        wanted = model(IDS[None]).logits[0]
+    path = writer(model, tmp_path / "checkpoint")
+    for cuts in ([150], [64, 1, 85]):
+        torch.testing.assert_close(_logits(path, cuts), wanted, rtol=0, atol=1e-4)
+
+
+def test_dynamic_rope_is_that_of_the_longest_sequence(tmp_path: Path) -> None:
+    """Transformers computes it anew for each length; ours is the one of the length that is served."""
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 3.0}
+    model = random_llama(max_position_embeddings=40, rope_parameters=rope)
+    with torch.inference_mode():
+        wanted = model(IDS[None]).logits[0]
+    path = save_folder(model, tmp_path / "checkpoint")
+    torch.testing.assert_close(_logits(path, [100, 50], longest=len(IDS)), wanted, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
@@ -81,10 +113,12 @@ def _through(weight: torch.Tensor, kind: str) -> torch.Tensor:
     return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(weight.numpy(), number), number))
 
 
-def _logits(path: Path, cuts: list[int], kernels: dict[str, str] | None = None) -> torch.Tensor:
+def _logits(
+    path: Path, cuts: list[int], kernels: dict[str, str] | None = None, longest: int = 256
+) -> torch.Tensor:
     """Run `IDS` in pieces of `cuts` through scattered pages; return the logits of every position."""
     declared = declare_model(
-        str(path), 256, torch.float32, selector("cpu", config=kernels), join_group(0, 1, rendezvous="")
+        str(path), longest, torch.float32, selector("cpu", config=kernels), join_group(0, 1, rendezvous="")
     )
     model = declared.load(lambda phase, share: None)
     shape = declared.shape

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tests.llamas import SIZES
-from tokenspeed.model.config import ModelShape, RopeShape
 from tokenspeed.model.layers import Linear, RmsNorm, SiluMul
 from tokenspeed.model.llama import Llama
 from tokenspeed.model.module import SHARDED, Module
 from tokenspeed.model.placement import Leaf, OneRank, PlacementError, compile_placements
+from tokenspeed.model.shape import ModelShape, RopeShape
 
 
 class Listening(OneRank):

@@ -10,7 +10,7 @@ unless dummy ones were asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,9 +22,9 @@ from tokenspeed.formats.location import CONFIG_NAME, weights_path
 from tokenspeed.formats.safetensors import read_safetensors
 from tokenspeed.formats.tensor import TensorInfo
 
-GGUF_ARCHITECTURES = ("llama",)
+GGUF_ARCHITECTURES: tuple[Literal["llama", "qwen2", "qwen3"], ...] = ("llama", "qwen2", "qwen3")
 GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
-HF_ARCHITECTURES = ("LlamaForCausalLM",)
+HF_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HF_TYPES = ("F32", "F16", "BF16")
 LAYERS_MAX = 1024  # none has more: a damaged number must not become as many names of tensors
 
@@ -203,7 +203,7 @@ def _weights(path: Path, tensors: Iterable[TensorInfo], allowed: tuple[str, ...]
     )
 
 
-def _check_architecture(path: Path, names: list[str], allowed: tuple[str, ...]) -> None:
+def _check_architecture(path: Path, names: list[str], allowed: Sequence[str]) -> None:
     if not any(name in allowed for name in names):
         seen = ", ".join(names) or "unnamed"
         raise StartError(f"{path} has the architecture {seen}; supported here: {', '.join(allowed)}.")

@@ -20,15 +20,18 @@ from tokenspeed_kernels import Selector
 
 from tokenspeed.errors import StartError
 from tokenspeed.model.checkpoint import CheckpointTensors, open_checkpoint
-from tokenspeed.model.config import ModelShape, read_shape
+from tokenspeed.model.config import read_shape
 from tokenspeed.model.dummy import DummyTensors
 from tokenspeed.model.layers import ForwardStep, KvPages
 from tokenspeed.model.llama import Llama
 from tokenspeed.model.loader import Progress, load_weights, tensor_shapes, weights_bytes
 from tokenspeed.model.module import Module
 from tokenspeed.model.placement import Group, compile_placements
+from tokenspeed.model.qwen2 import Qwen2
+from tokenspeed.model.qwen3 import Qwen3
+from tokenspeed.model.shape import Architecture, ModelShape, check_window
 
-ARCHITECTURES = {"llama": Llama}
+ARCHITECTURES: dict[Architecture, type[Llama]] = {"llama": Llama, "mistral": Llama, "qwen2": Qwen2, "qwen3": Qwen3}
 HEAD = "lm_head.weight"
 
 logger = logging.getLogger(__name__)
@@ -88,6 +91,7 @@ def declare_model(
     With `dummy` its weights are random numbers, and `path` needs none.
     """
     shape = read_shape(path, dummy=dummy)
+    check_window(path, shape, max_position)
     checkpoint = None if dummy else open_checkpoint(path, shape.head_dim)
     if checkpoint is not None and not shape.tied and HEAD not in checkpoint.shapes:
         logger.warning("%s has no %s though it says so: the embedding is used.", path, checkpoint.spelled(HEAD))

@@ -24,12 +24,14 @@ from tokenspeed.formats.gguf import GgufFile, read_gguf
 from tokenspeed.formats.location import weights_path
 from tokenspeed.formats.safetensors import read_safetensors
 from tokenspeed.formats.tensor import TensorInfo
-from tokenspeed.model.config import GGUF_ROPE_FACTORS
+from tokenspeed.model.config_gguf import GGUF_ROPE_FACTORS, gguf_architecture
 
 Bytes = np.typing.NDArray[np.uint8]
 
 SAFETENSORS_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 GROUP_ELEMENTS = 256 << 10
+# Whose rows llama.cpp keeps in another order within each head: where it turns neighbours, not halves.
+TURNED = {"llama": ("self_attn.q_proj.weight", "self_attn.k_proj.weight"), "qwen2": (), "qwen3": ()}
 
 _GGUF_NAMES = {
     "token_embd": "model.embed_tokens",
@@ -41,6 +43,8 @@ _GGUF_LAYER_NAMES = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
@@ -111,13 +115,14 @@ class SafetensorsTensors:
 
 
 class GgufTensors:
-    """A GGUF file of the llama architecture."""
+    """A GGUF file."""
 
     def __init__(self, file: GgufFile, head_dim: int) -> None:
-        """Check the types and map the file; `head_dim` tells how rows of queries and keys are kept."""
+        """Check the types and map the file; `head_dim` tells how rows of queries and keys may be kept."""
         _check_types(file.path, file.tensors.values(), GGUF_TYPES)
         self.path = file.path
         self._head_dim = head_dim
+        self._turned = TURNED[gguf_architecture(file)]
         self._tensors = {_hf_name(name): info for name, info in file.tensors.items() if name != GGUF_ROPE_FACTORS}
         self._maps = _map_files(self._tensors)
         self.shapes = {name: info.shape for name, info in self._tensors.items()}
@@ -128,23 +133,19 @@ class GgufTensors:
 
     def row_step(self, name: str) -> int:
         """Return head_dim for projections whose rows are kept in another order within each head."""
-        return self._head_dim if _is_rotated(name) else 1
+        return self._head_dim if name.endswith(self._turned) else 1
 
     def read(self, name: str, first: int, last: int) -> torch.Tensor:
         """Return rows [first, last), dequantised, in the order of the safetensors checkpoint."""
         info = self._tensors[name]
         numbers = _dequantise(_rows(self._maps, info, first, last), info.type)
         rows = torch.from_numpy(numbers).view(last - first, *info.shape[1:])
-        return _halves_apart(rows, self._head_dim) if _is_rotated(name) else rows
+        return _halves_apart(rows, self._head_dim) if name.endswith(self._turned) else rows
 
 
 def _halves_apart(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
     """Undo llama.cpp's order: it keeps rope's partners i and i + head_dim / 2 side by side."""
     return rows.view(-1, head_dim // 2, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
-
-
-def _is_rotated(name: str) -> bool:
-    return name.endswith(("self_attn.q_proj.weight", "self_attn.k_proj.weight"))
 
 
 def _dequantise(packed: Bytes, kind: str) -> np.typing.NDArray[np.float32]:

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import torch
 
-from tokenspeed.model.config import ModelShape
+from tokenspeed.model.shape import ModelShape
 
 LOGITS_STD = 3.0
+BIAS_STD = 0.1
 
 # The finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
 # 2014), a bijection of 64-bit integers; (shift, multiplier) in turn, the multipliers as signed.
@@ -54,7 +55,7 @@ class DummyTensors:
     def read(self, name: str, first: int, last: int) -> torch.Tensor:
         """Return rows [first, last) of the tensor `name`."""
         _, *rest = self.shapes[name]
-        if not rest:
+        if not rest and not name.endswith(".bias"):
             return torch.ones(last - first, device=self._device)  # the weights of a norm
         columns = math.prod(rest)
         places = torch.arange(first * columns, last * columns, dtype=torch.int64, device=self._device)
@@ -66,6 +67,8 @@ class DummyTensors:
         Outputs that are added to the residual stream are smaller by sqrt(2 * layers), so that all of
         them together weigh as much as the embedding does (Radford et al., GPT-2, 2019).
         """
+        if name.endswith(".bias"):
+            return BIAS_STD
         if "lm_head" in name or ("embed_tokens" in name and self._tied):
             return LOGITS_STD / math.sqrt(inputs)
         if "embed_tokens" in name:

@@ -12,10 +12,10 @@ import torch
 from tokenspeed_kernels import Selector, activation, attention, embedding, gemm, norm, rope
 from tokenspeed_kernels.attention import StepRows
 
-from tokenspeed.model.config import RopeShape
 from tokenspeed.model.module import PARTIAL, REPLICATED, SHARDED, Module, Parameter, Placement
 from tokenspeed.model.placement import Group, Leaf
 from tokenspeed.model.rope import inverse_frequency
+from tokenspeed.model.shape import RopeShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Rotation:
 
 
 class Linear(Leaf):
-    """A projection without bias; several that read the same input are one, by the names of `outputs`."""
+    """A projection; several that read the same input are one, by the names of `outputs`."""
 
     def __init__(
         self,
@@ -58,12 +58,15 @@ class Linear(Leaf):
         outputs: int | dict[str, int],
         takes: Placement = REPLICATED,
         gives: Placement = REPLICATED,
+        bias: bool = False,
     ) -> None:
-        """A sharded input gives a partial sum; a sharded output comes from a replicated input."""
+        """A sharded input gives a partial sum, which has no bias; a sharded output comes from a replicated input."""
+        assert not (bias and takes is SHARDED), "every rank would add the bias"
         self.takes = takes
         self.gives = PARTIAL if takes is SHARDED else gives
         cut = 1 if takes is SHARDED else 0 if gives is SHARDED else None
         self.weight = Parameter(outputs, inputs, cut=cut)
+        self.bias = Parameter(outputs, cut=cut) if bias else None
 
     def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
         """Choose the product."""
@@ -71,7 +74,8 @@ class Linear(Leaf):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return [tokens, outputs] for x [tokens, inputs]."""
-        return self.leave(self._multiply(x, self.weight.data))
+        out = self._multiply(x, self.weight.data)
+        return self.leave(out if self.bias is None else out.add_(self.bias.data))
 
 
 class Embedding(Leaf):
@@ -137,6 +141,26 @@ class RmsNorm(Leaf):
         return self._add_norm(x, residual, self.weight.data, self._eps)
 
 
+class HeadNorm(Leaf):
+    """Root-mean-square normalisation of each head by itself; all heads share the weights."""
+
+    takes = gives = SHARDED
+
+    def __init__(self, head_dim: int, eps: float) -> None:
+        """`eps` is added to the mean square."""
+        self.weight = Parameter(head_dim)
+        self._eps = eps
+
+    def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
+        """Choose the kernel."""
+        self._norm = norm.rms_norm(kernels, dtype)
+
+    def __call__(self, heads: torch.Tensor) -> torch.Tensor:
+        """Return [tokens, heads, head_dim] for the same, whose tokens may have any stride."""
+        rows = heads.reshape(-1, heads.shape[-1])
+        return self.leave(self._norm(rows, self.weight.data, self._eps).view(heads.shape))
+
+
 class SiluMul(Leaf):
     """silu(gate) * up, of the two halves of its input."""
 
@@ -156,7 +180,8 @@ class Rope(Module):
 
     def __init__(self, shape: RopeShape, head_dim: int, max_position: int) -> None:
         """Compute the tables of positions 0 to max_position - 1."""
-        self._cos, self._sin = rope.rotation(torch.arange(max_position), inverse_frequency(shape, head_dim))
+        cos, sin = rope.rotation(torch.arange(max_position), inverse_frequency(shape, head_dim, max_position))
+        self._cos, self._sin = cos.mul_(shape.attention_factor), sin.mul_(shape.attention_factor)
 
     def place(self, device: str) -> None:
         """Take the tables to `device`. They are computed on the CPU, so that all devices turn alike."""

@@ -1,15 +1,15 @@
-"""Llama 3.x and its kin (SmolLM2), as if for one device.
+"""Llama 2 and 3.x and their kin (Mistral, SmolLM2), as if for one device.
 
-Attributes are named as the tensors of the checkpoints are.
+Attributes are named as the tensors of the checkpoints are. Kin that differ in their attention alone
+replace `Llama.attention`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from tokenspeed.model.config import ModelShape
 from tokenspeed.model.layers import (
     Attention,
     Embedding,
@@ -23,6 +23,7 @@ from tokenspeed.model.layers import (
     SiluMul,
 )
 from tokenspeed.model.module import SHARDED, Module
+from tokenspeed.model.shape import ModelShape
 
 
 class LlamaAttention(Module):
@@ -30,10 +31,11 @@ class LlamaAttention(Module):
 
     chain = ("qkv_proj", "attention", "o_proj")
 
-    def __init__(self, hidden: int, heads: int, kv_heads: int, head_dim: int) -> None:
+    def __init__(self, hidden: int, heads: int, kv_heads: int, head_dim: int, qkv_bias: bool = False) -> None:
         """Query heads share key heads in groups of heads / kv_heads."""
         queries, keys = heads * head_dim, kv_heads * head_dim
-        self.qkv_proj = Linear(hidden, {"q_proj": queries, "k_proj": keys, "v_proj": keys}, gives=SHARDED)
+        outputs = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        self.qkv_proj = Linear(hidden, outputs, gives=SHARDED, bias=qkv_bias)
         self.attention = Attention(head_dim)
         self.o_proj = Linear(queries, hidden, takes=SHARDED)
 
@@ -63,12 +65,10 @@ class LlamaLayer(Module):
 
     chain = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 
-    def __init__(
-        self, hidden: int, heads: int, kv_heads: int, head_dim: int, intermediate: int, norm_eps: float
-    ) -> None:
+    def __init__(self, hidden: int, attention: LlamaAttention, intermediate: int, norm_eps: float) -> None:
         """One of the model's blocks."""
         self.input_layernorm = RmsNorm(hidden, norm_eps)
-        self.self_attn = LlamaAttention(hidden, heads, kv_heads, head_dim)
+        self.self_attn = attention
         self.post_attention_layernorm = RmsNorm(hidden, norm_eps)
         self.mlp = LlamaMlp(hidden, intermediate)
 
@@ -95,12 +95,14 @@ class LlamaModel(Module):
 
     chain = ("embed_tokens", "layers", "norm")
 
-    def __init__(self, shape: ModelShape, max_position: int) -> None:
-        """`max_position` bounds the positions that will be asked for."""
+    def __init__(
+        self, shape: ModelShape, max_position: int, attention: Callable[[ModelShape], LlamaAttention]
+    ) -> None:
+        """`max_position` bounds the positions that will be asked for; `attention` makes a layer's."""
         self.embed_tokens = Embedding(shape.vocab, shape.hidden)
         self.rope = Rope(shape.rope, shape.head_dim, max_position)
         self.layers = [
-            LlamaLayer(shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.intermediate, shape.norm_eps)
+            LlamaLayer(shape.hidden, attention(shape), shape.intermediate, shape.norm_eps)
             for _ in range(shape.layers)
         ]
         self.norm = RmsNorm(shape.hidden, shape.norm_eps)
@@ -124,8 +126,13 @@ class Llama(Module):
 
     def __init__(self, shape: ModelShape, max_position: int) -> None:
         """Declare everything; weights come with the loader."""
-        self.model = LlamaModel(shape, max_position)
+        self.model = LlamaModel(shape, max_position, self.attention)
         self.lm_head = Head(shape.vocab, shape.hidden, self.model.embed_tokens if shape.tied else None)
+
+    @staticmethod
+    def attention(shape: ModelShape) -> LlamaAttention:
+        """Return the attention of one layer."""
+        return LlamaAttention(shape.hidden, shape.heads, shape.kv_heads, shape.head_dim)
 
     def __call__(self, step: ForwardStep, cache: Sequence[KvPages]) -> torch.Tensor:
         """Return the hidden states [outputs, hidden]."""
