@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.ipc.helpers import open_descriptors
-from tests.llamas import Driver, executor_config, load, random_llama, save_folder
+from tests.llamas import Driver, executor_config, load, random_model, save_folder
 from tokenspeed.actors.supervisor import ActorSpec, EdgeSpec, Supervisor
 from tokenspeed.errors import StartError
 from tokenspeed.executor.ranks import join_group
@@ -88,14 +88,15 @@ async def _drive(checkpoint: Path, rendezvous: Path, plans: Sequence[StepPlan]) 
         await ranks.supervisor.stop()
 
 
-def test_two_ranks_equal_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
+def test_two_ranks_equal_one(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank holds half of the heads; plans written for one that holds them all bring the same ids.
 
     The ranks share the vocabulary out as well: if the second one drew another id than the first,
     what follows would differ.
     """
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    checkpoint = save_folder(random_llama(vocab_size=260), tmp_path / "checkpoint")
+    checkpoint = save_folder(random_model(family, vocab_size=260), tmp_path / "checkpoint")
     whole = load(checkpoint)
     driver = Driver(whole)
     wanted = _script(driver)

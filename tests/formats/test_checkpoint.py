@@ -79,7 +79,7 @@ def test_gguf(tmp_path: Path) -> None:
 
 
 GGUF_REFUSED = {
-    "architecture": ({"architecture": "mamba"}, "architecture mamba; supported here: llama"),
+    "architecture": ({"architecture": "mamba"}, "architecture mamba; supported here: llama, qwen2, qwen3"),
     "part": ({"split.count": 3}, "one of 3 parts; join them: `llama-gguf-split --merge"),
     "adapter": ({"general.type": "adapter"}, "is of type adapter; give the model"),
     "type": ({"kind": 12}, "stores w as Q4_K; F32, F16, BF16, Q8_0, Q4_0, Q4_1 can be read"),

@@ -16,7 +16,7 @@ from tests.model.test_loader import Share
 from tokenspeed.executor.cpu import CpuExecutor
 from tokenspeed.model.build import declare_model
 from tokenspeed.model.config import read_shape
-from tokenspeed.model.dummy import LOGITS_STD, DummyTensors
+from tokenspeed.model.dummy import BIAS_STD, LOGITS_STD, DummyTensors
 from tokenspeed.model.module import Module
 
 NAME = "model.layers.0.mlp.up_proj.weight"
@@ -71,6 +71,14 @@ def test_another_process_makes_the_same_numbers(folder: Path) -> None:
     )
     out = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True)
     assert float(out.stdout) == dummy(folder, {NAME: (4, 128)}).read(NAME, 0, 4).double().sum().item()
+
+
+def test_biases_are_small_and_norms_are_one(folder: Path) -> None:
+    """The other tensors of one axis: what neither products nor norms would let get lost."""
+    parameters = dict(loaded(write_shape(folder, model_type="qwen2")).parameters())
+    assert 0.8 * BIAS_STD < parameters["model.layers.0.self_attn.qkv_proj.bias"].data.std() < 1.2 * BIAS_STD
+    parameters = dict(loaded(write_shape(folder, model_type="qwen3")).parameters())
+    assert parameters["model.layers.0.self_attn.k_norm.weight"].data.eq(1).all()
 
 
 def test_ranks_hold_shares_of_the_same_numbers(folder: Path) -> None:

@@ -113,9 +113,7 @@ def _through(weight: torch.Tensor, kind: str) -> torch.Tensor:
     return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(weight.numpy(), number), number))
 
 
-def _logits(
-    path: Path, cuts: list[int], kernels: dict[str, str] | None = None, longest: int = 256
-) -> torch.Tensor:
+def _logits(path: Path, cuts: list[int], kernels: dict[str, str] | None = None, longest: int = 256) -> torch.Tensor:
     """Run `IDS` in pieces of `cuts` through scattered pages; return the logits of every position."""
     declared = declare_model(
         str(path), longest, torch.float32, selector("cpu", config=kernels), join_group(0, 1, rendezvous="")

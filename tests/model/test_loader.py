@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from tokenspeed_kernels import selector
 
-from tests.llamas import LLAMA3_ROPE, random_llama, save_folder, save_gguf
+from tests.llamas import LLAMA3_ROPE, random_llama, random_model, save_folder, save_gguf
 from tokenspeed.errors import StartError
 from tokenspeed.model.build import Declared, declare_model
 from tokenspeed.model.placement import OneRank
@@ -126,9 +126,10 @@ def test_absent_head_is_tied_with_a_warning(folder: Path, caplog: pytest.LogCapt
     assert "has no lm_head.weight" in caplog.text
 
 
-def test_shares_make_up_the_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
+def test_shares_make_up_the_whole(family: str, tmp_path: Path) -> None:
     """What two ranks read, put together piece by piece, is what one rank reads; so from GGUF too."""
-    model = random_llama(vocab_size=260, rope_parameters=LLAMA3_ROPE)
+    model = random_model(family, vocab_size=260, rope_parameters=LLAMA3_ROPE)
     for path in (save_folder(model, tmp_path / "folder"), save_gguf(model, tmp_path / "file.gguf")):
         whole, *halves = (_declare(path, *place) for place in ((0, 1), (0, 2), (1, 2)))
         for declared in (whole, *halves):
@@ -142,6 +143,22 @@ def test_shares_make_up_the_whole(tmp_path: Path) -> None:
             else:
                 joined = torch.cat(shares, dim=1) if parameter.cut == 1 else shares[1]
             assert torch.equal(joined, parameter.data.t()), name
+
+
+@pytest.mark.parametrize(("family", "tensor"), [("Qwen2", "attn_k.bias"), ("Qwen3", "attn_q_norm.weight")])
+def test_missing_tensors_of_qwen_carry_gguf_names(family: str, tensor: str, tmp_path: Path) -> None:
+    """Biases and norms of heads too are told in the file's own words."""
+    model = random_model(family)
+    model.model.layers = model.model.layers[:2]
+    with pytest.raises(StartError, match=rf"missing: .*blk\.2\.{tensor}"):
+        _load(save_gguf(model, tmp_path / "cut.gguf"))
+
+
+def test_a_window_shorter_than_the_context_is_refused(tmp_path: Path) -> None:
+    """Before anything is read."""
+    folder = save_folder(random_model("Mistral", sliding_window=63), tmp_path / "checkpoint")
+    with pytest.raises(StartError, match="sliding_window is 63, and max_model_len is 64"):
+        _declare(folder)
 
 
 def test_sizes_that_do_not_divide(folder: Path) -> None:

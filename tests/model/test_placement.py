@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from tests.llamas import SIZES
+from tokenspeed.model.build import ARCHITECTURES
 from tokenspeed.model.layers import Linear, RmsNorm, SiluMul
 from tokenspeed.model.llama import Llama
 from tokenspeed.model.module import SHARDED, Module
 from tokenspeed.model.placement import Leaf, OneRank, PlacementError, compile_placements
-from tokenspeed.model.shape import ModelShape, RopeShape
+from tokenspeed.model.shape import Architecture, ModelShape, RopeShape
 
 
 class Listening(OneRank):
@@ -25,9 +26,9 @@ class Listening(OneRank):
         return torch.cat((value, value), dim=-1)
 
 
-def _llama(tied: bool) -> Llama:
+def _model(architecture: Architecture, tied: bool) -> Llama:
     shape = ModelShape(
-        architecture="llama",
+        architecture=architecture,
         hidden=SIZES["hidden_size"],
         layers=2,
         heads=4,
@@ -40,7 +41,7 @@ def _llama(tied: bool) -> Llama:
         tied=tied,
         max_position=64,
     )
-    return Llama(shape, 64)
+    return ARCHITECTURES[architecture](shape, 64)
 
 
 def _boundaries(module: Module, path: str = "") -> dict[str, str]:
@@ -55,9 +56,10 @@ def _boundaries(module: Module, path: str = "") -> dict[str, str]:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_llama_on_two_ranks(tied: bool) -> None:
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_models_on_two_ranks(architecture: Architecture, tied: bool) -> None:
     """Sums behind each block and the embedding, and one gather of the logits."""
-    model = _llama(tied)
+    model = _model(architecture, tied)
     compile_placements(model, Listening())
     assert _boundaries(model) == {
         "model.embed_tokens": "all_reduce",
@@ -71,7 +73,7 @@ def test_llama_on_two_ranks(tied: bool) -> None:
 
 def test_one_rank_is_the_identity() -> None:
     """Nothing is hung on a model that has no one to talk to."""
-    model = _llama(tied=True)
+    model = _model("llama", tied=True)
     compile_placements(model, OneRank())
     assert _boundaries(model) == {}
 

@@ -46,7 +46,7 @@ class _HfConfig(msgspec.Struct):
     rope_theta: float | None = None
     rope_scaling: dict[str, object] | None = None
     rope_parameters: dict[str, object] | None = None
-    sliding_window: int | None | msgspec.UnsetType = msgspec.UNSET
+    sliding_window: int | None = WINDOW
     use_sliding_window: bool = False
     max_window_layers: int = 28
     layer_types: list[str] | None = None
@@ -115,7 +115,7 @@ def _window(config: _HfConfig) -> int:
         some = behind if config.layer_types is None else "sliding_attention" in config.layer_types
         if not (config.use_sliding_window and some):
             return 0
-    return WINDOW if config.sliding_window is msgspec.UNSET else config.sliding_window or 0
+    return config.sliding_window or 0
 
 
 def _rope(path: Path, config: _HfConfig) -> RopeShape:
@@ -143,9 +143,7 @@ def _rope(path: Path, config: _HfConfig) -> RopeShape:
             )
         case "yarn":
             return _yarn(rope, number, longest)
-    raise StartError(
-        f"{path}: the rope type is {kind}; default, linear, dynamic, llama3 and yarn are supported here."
-    )
+    raise StartError(f"{path}: the rope type is {kind}; default, linear, dynamic, llama3 and yarn are supported here.")
 
 
 def _yarn(rope: RopeShape, number: _Numbers, longest: int) -> RopeShape:

@@ -29,7 +29,7 @@ from tokenspeed.model.shape import ModelShape
 class LlamaAttention(Module):
     """Grouped-query attention with rotary positions."""
 
-    chain = ("qkv_proj", "attention", "o_proj")
+    chain: tuple[str, ...] = ("qkv_proj", "attention", "o_proj")
 
     def __init__(self, hidden: int, heads: int, kv_heads: int, head_dim: int, qkv_bias: bool = False) -> None:
         """Query heads share key heads in groups of heads / kv_heads."""
@@ -95,15 +95,12 @@ class LlamaModel(Module):
 
     chain = ("embed_tokens", "layers", "norm")
 
-    def __init__(
-        self, shape: ModelShape, max_position: int, attention: Callable[[ModelShape], LlamaAttention]
-    ) -> None:
+    def __init__(self, shape: ModelShape, max_position: int, attention: Callable[[ModelShape], LlamaAttention]) -> None:
         """`max_position` bounds the positions that will be asked for; `attention` makes a layer's."""
         self.embed_tokens = Embedding(shape.vocab, shape.hidden)
         self.rope = Rope(shape.rope, shape.head_dim, max_position)
         self.layers = [
-            LlamaLayer(shape.hidden, attention(shape), shape.intermediate, shape.norm_eps)
-            for _ in range(shape.layers)
+            LlamaLayer(shape.hidden, attention(shape), shape.intermediate, shape.norm_eps) for _ in range(shape.layers)
         ]
         self.norm = RmsNorm(shape.hidden, shape.norm_eps)
 

@@ -26,7 +26,7 @@ class Qwen3Attention(LlamaAttention):
         """Return [tokens, hidden]."""
         heads = self.qkv_proj(x).view(len(x), -1, self._head_dim)
         kv_heads = heads.shape[1] // (self._group + 2)  # of this rank
-        queries, keys, values = heads.split((kv_heads * self._group, kv_heads, kv_heads), dim=1)
+        queries, keys, values = heads.tensor_split((-2 * kv_heads, -kv_heads), dim=1)
         normed = torch.cat((self.q_norm(queries), self.k_norm(keys), values), dim=1)
         return self.o_proj(self.attention(normed.flatten(1), rotation, pages, step))
 

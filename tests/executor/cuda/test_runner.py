@@ -12,7 +12,7 @@ import pytest
 import torch
 from tokenspeed_kernels import selector
 
-from tests.llamas import Driver, executor_config, load, random_llama, save_folder
+from tests.llamas import Driver, executor_config, load, random_model, save_folder
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.batch import Plan
 from tokenspeed.executor.cuda.runner import StepRunner
@@ -36,11 +36,11 @@ class NoEvent:
         """Do nothing."""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["Llama", "Qwen2", "Qwen3"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random checkpoint whose heads the kernels take."""
-    model = random_llama(hidden_size=64, head_dim=16, num_hidden_layers=2)
-    return save_folder(model, tmp_path_factory.mktemp("llama") / "checkpoint")
+    model = random_model(request.param, hidden_size=64, head_dim=16, num_hidden_layers=2)
+    return save_folder(model, tmp_path_factory.mktemp("model") / "checkpoint")
 
 
 @pytest.fixture
