@@ -36,7 +36,7 @@ class NoEvent:
         """Do nothing."""
 
 
-@pytest.fixture(scope="module", params=["Llama", "Qwen2", "Qwen3"])
+@pytest.fixture(scope="module", params=["Llama", "Qwen3"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random checkpoint whose heads the kernels take."""
     model = random_model(request.param, hidden_size=64, head_dim=16, num_hidden_layers=2)
