@@ -23,6 +23,7 @@ SETTINGS = {
     "page_tokens": 64,
     "max_model_len": 1024,
     "kv_cache_bytes": 1 << 30,
+    "chunked_prefill_size": 512,
 }
 
 

@@ -152,6 +152,7 @@ SPECS = (
         mode="choose",
         solution="triton",
         entry="tokenspeed_kernels.sampling.triton_choose:choose",
+        requires=("triton",),
         capability=GPU,
         dtypes=frozenset({torch.float32}),
         tags=frozenset({"latency", "throughput"}),

@@ -162,6 +162,7 @@ SPECS = (
         mode="apply",
         solution="triton",
         entry="tokenspeed_kernels.step.triton_apply:apply",
+        requires=("triton",),
         capability=GPU,
         dtypes=frozenset({torch.int32}),
         tags=frozenset({"latency", "throughput"}),
