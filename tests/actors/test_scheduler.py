@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from tests.actors.said import Said, quiet
 from tokenspeed.actors.scheduler import SchedulerActor
 from tokenspeed.config import SchedulerConfig
+from tokenspeed.errors import EngineError
 from tokenspeed.messages.base import pack_ids, unpack_ids
 from tokenspeed.messages.detokenizer import TokenBatch
 from tokenspeed.messages.engine import Accepted, SchedulerStats
@@ -71,6 +73,19 @@ def test_a_cancel_that_comes_before_the_executor_is_obeyed(order: tuple[Submit |
     assert (stats.requests_running, stats.requests_waiting) == (1, 0)
     assert [opening.request for plan in said.of(StepPlan) for opening in plan.openings] == [2]
     assert said.of(Accepted)[-1] == Accepted(2, 10)
+    asyncio.run(actor.stop())
+
+
+def test_an_executor_that_comes_back_smaller_ends_the_actor() -> None:
+    """Its plans would name pages that are not there; more pages than planned with are no harm."""
+    actor = SchedulerActor(SchedulerConfig(max_model_len=256), Said(), quiet)
+    actor.receive("executor", READY)
+    for pages in (64, 65):
+        actor.peer_restarted("executor", pages)
+        actor.receive("executor", msgspec.structs.replace(READY, pages_total=(pages,)))
+    actor.peer_restarted("executor", 3)
+    with pytest.raises(EngineError, match=r"came back with \(63,\) pages; \(64,\) were planned with"):
+        actor.receive("executor", msgspec.structs.replace(READY, pages_total=(63,)))
     asyncio.run(actor.stop())
 
 

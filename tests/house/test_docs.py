@@ -49,7 +49,8 @@ def test_the_demo_model_is_the_same_everywhere() -> None:
 
 def test_every_code_that_the_server_answers_is_described() -> None:
     elsewhere = {"cancelled", "duplicate_request", "start_failed", "out_of_memory", "forbidden", "invalid_msgpack"} | {
-        "gpu_lost"
+        "gpu_lost",
+        "executor_changed",
     }
     clients = {"no_server", "unreachable"}
     for path in REPOSITORY.glob("tokenspeed/**/*.py"):

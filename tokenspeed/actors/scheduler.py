@@ -68,6 +68,7 @@ class SchedulerActor(Actor):
         self._config = config
         self._outbox = outbox
         self._core: Scheduler | None = None
+        self._pages_planned: tuple[int, ...] = ()
         self._executor_up = False
         self._audited = False
         self._requests: dict[int, _Request] = {}
@@ -198,7 +199,14 @@ class SchedulerActor(Actor):
 
     def _executor_ready(self, ready: ExecutorReady) -> None:
         if self._core is None:
-            self._core = Scheduler(self._core_config(ready))
+            self._core, self._pages_planned = Scheduler(self._core_config(ready)), ready.pages_total
+        elif any(have < planned for have, planned in zip(ready.pages_total, self._pages_planned, strict=True)):
+            # Something else has taken memory of the device meanwhile. A scheduler that starts anew makes a
+            # core of the new size, and takes every open request again.
+            raise EngineError(
+                f"The executor came back with {ready.pages_total} pages; {self._pages_planned} were planned with.",
+                code="executor_changed",
+            )
         self._executor_up = True
         waiting, self._waiting_for_core = self._waiting_for_core, []
         for message in waiting:

@@ -78,6 +78,12 @@ class CudaExecutor:
             return cls(StepRunner.load(config, progress))
         except KernelError as error:
             raise StartError(str(error)) from error
+        except torch.cuda.OutOfMemoryError as error:
+            raise StartError(
+                f"The GPU has too little memory for a step of this size: {error} "
+                "Lower chunked_prefill_size, max_num_seqs or max_model_len, or free the GPU.",
+                code="out_of_memory",
+            ) from error
 
     def submit(self, plan: StepPlan) -> None:
         """Launch `plan`, or keep it until a buffer is free."""
@@ -100,6 +106,7 @@ class CudaExecutor:
             if end.status:
                 raise EngineError(f"The GPU reports {self._waiter.explain(end.status)}.", code="gpu_lost")
             flight = self._flights.popleft()
+            assert flight.step == end.token, "events end in the order of their steps"
             outcome = self._outcome(flight, end.done_us)
             if flight.copy != NO_COPY:
                 self._free.append(flight.copy)
@@ -115,8 +122,9 @@ class CudaExecutor:
             flight.dropped = True
 
     def close(self) -> None:
-        """Wait for the GPU and give the memory back."""
-        self._waiter.close()
+        """Wait for the GPU, unless it hangs, and let go of what lies on it."""
+        if not self._waiter.close():
+            return  # the GPU hangs: to wait for it, or to give an event back that it holds, would hang too
         torch.cuda.synchronize()
         del self.runner
 
