@@ -27,7 +27,7 @@ PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "prompts.json").read_
 BATCH = 16
 TOKENS = 64
 SHORT_TOKENS = 6
-SHORT_PROMPTS = 3
+SHORT_PROMPTS = 2
 TIGHT_CONTEXT = 2048
 
 
