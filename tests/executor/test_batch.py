@@ -105,6 +105,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"openings": [opening(2)], "rows": [[2, 1, 20, 0]], "ids": [1]},
         "slot 2 has no page at index 0 of the 2",
     ),
+    "opened_twice": ({"openings": [opening(3), opening(3)]}, "a slot is opened twice: [3, 3]"),
+    "suppressed_too_many": (
+        {"openings": [opening(1, suppress=pack_ids([4] * 129))]},
+        "slot 1 suppresses 129 ids; at most 128 are allowed",
+    ),
+    "entry_twice": ({"pages": [[2, 0, 3, 8], [2, 0, 3, 9]]}, "a page-table entry is written twice"),
     "gap": (
         {"openings": [opening(2)], "pages": [[2, 0, 1, 8]]},
         "slot 2 gets a page at index 1 and has none at 0",

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import torch
 from tokenspeed_kernels.attention import AttentionRows
+from tokenspeed_kernels.sampling import SUPPRESS_MAX
 
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.pools import Ints, PageTables, SlotPool
@@ -35,6 +36,8 @@ from tokenspeed.messages.executor import (
 from tokenspeed.model.layers import ForwardStep
 
 FROM_SLOT = -1
+
+Bools = np.typing.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,9 @@ class Plan:
         pages = tables.page_table[self.slots[rows], positions // page_tokens]
         return Tokens(rows, ids, positions, pages * page_tokens + positions % page_tokens)
 
-    def table(self, tables: PageTables) -> Ints:
-        """Return the page tables of the rows, [rows, pages], as wide as the longest needs."""
-        return tables.page_table[self.slots, : int(self._pages_needed().max())]
+    def table(self, tables: PageTables, rows: slice | Bools = slice(None)) -> Ints:
+        """Return the page tables of `rows`, [rows, pages], as wide as the longest of them needs."""
+        return tables.page_table[self.slots[rows], : int(self._pages_needed()[rows].max())]
 
     def _pages_needed(self) -> Ints:
         return -(-(self.context + self.tokens) // self._limits.page_tokens)
@@ -120,7 +123,12 @@ class Plan:
             return
         slots = [opening.slot for opening in self.openings]
         self._need("an opening's slot", np.array(slots, np.int64), 1, self._limits.slots)
+        if len(set(slots)) != len(slots):
+            raise self._error(f"a slot is opened twice: {sorted(slots)}")
         for opening in self.openings:
+            if len(opening.suppress) > 4 * SUPPRESS_MAX:
+                count = len(opening.suppress) // 4
+                raise self._error(f"slot {opening.slot} suppresses {count} ids; at most {SUPPRESS_MAX} are allowed")
             if len(opening.suppress) % 4:
                 raise self._error(f"the suppressed ids of slot {opening.slot} are {len(opening.suppress)} bytes")
             suppressed = np.frombuffer(bytes(opening.suppress), np.int32).astype(np.int64)
@@ -149,12 +157,15 @@ class Plan:
             raise self._error(f"its rows take {wanted} ids and it brings {len(self._ids)}")
 
     def _check_covered(self, tables: PageTables) -> None:
-        """Every slot's table grows without a gap, and covers each position of its row."""
+        """Every slot's table grows without a gap, no entry twice, and covers each position of its row."""
         covered = tables.covered
         if self.openings or len(self.entries):
             covered = covered.copy()
             covered[[opening.slot for opening in self.openings]] = 0
-            for slot, index in self.entries[:, [PAGE_SLOT, PAGE_INDEX]].tolist():
+            places = self.entries[:, [PAGE_SLOT, PAGE_INDEX]].tolist()
+            if len(set(map(tuple, places))) != len(places):
+                raise self._error("a page-table entry is written twice")
+            for slot, index in places:
                 if index > covered[slot]:
                     raise self._error(f"slot {slot} gets a page at index {index} and has none at {covered[slot]}")
                 covered[slot] = max(covered[slot], index + 1)

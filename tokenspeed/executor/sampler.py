@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from tokenspeed_kernels.sampling import DrawKernel, DrawRows
+from tokenspeed_kernels.sampling import GREEDY_BELOW, DrawKernel, DrawRows
 
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.pools import Ints, SlotPool
-
-# Below this a temperature is greedy: dividing by it would leave one token anyway, or overflow.
-GREEDY_BELOW = 1e-5
 
 
 def sample(logits: torch.Tensor, slots: Ints, positions: Ints, pool: SlotPool, draw: DrawKernel) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HOPPER, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES, with_early_start
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -39,28 +39,18 @@ SPECS = (
         dtypes=REFERENCE_DTYPES,
         tags=frozenset({"reference"}),
     ),
-    KernelSpec(
-        name="triton_silu_mul",
-        family="activation",
-        mode="silu_mul",
-        solution="triton",
-        entry="tokenspeed_kernels.activation.triton_silu:silu_mul",
-        requires=("triton",),
-        capability=GPU,
-        dtypes=GPU_DTYPES,
-        priority=10,
-        tags=frozenset({"latency"}),
-    ),
-    KernelSpec(
-        name="triton_silu_mul_pdl",
-        family="activation",
-        mode="silu_mul",
-        solution="triton_pdl",
-        entry="tokenspeed_kernels.activation.triton_silu:silu_mul_pdl",
-        requires=("triton",),
-        capability=HOPPER,
-        dtypes=GPU_DTYPES,
-        priority=20,
-        tags=frozenset({"latency"}),
+    *with_early_start(
+        KernelSpec(
+            name="triton_silu_mul",
+            family="activation",
+            mode="silu_mul",
+            solution="triton",
+            entry="tokenspeed_kernels.activation.triton_silu:silu_mul",
+            requires=("triton",),
+            capability=GPU,
+            dtypes=GPU_DTYPES,
+            priority=10,
+            tags=frozenset({"latency"}),
+        ),
     ),
 )

@@ -4,7 +4,8 @@ FlashInfer wants a plan made on the host, once a step: the first layer makes it,
 plan lies in page-locked memory until the device has copied it, so two wrappers take turns and one
 is planned again only when its last plan has been copied.
 
-Steps that call this run eagerly. FlashInfer compiles its kernels on first use, see `build`.
+Steps that call this run eagerly. FlashInfer compiles its kernels on first use, which takes a minute
+or two once on a machine.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Wrapper:
     """One of FlashInfer's, and the event behind its last plan's copy."""
 
     prefill: Any
-    copied: torch.cuda.Event = field(default_factory=torch.cuda.Event)
+    # Blocking: to wait for it costs no processor time.
+    copied: torch.cuda.Event = field(default_factory=functools.partial(torch.cuda.Event, blocking=True))
 
 
 def extend_attention(
@@ -58,12 +60,6 @@ def extend_attention(
     prefill = rows.prepared(plan, Shape(queries.device, queries.dtype, heads, kv_heads, head_dim, page_tokens))
     prefill.run(queries, (key_pages, value_pages), out=out.view(queries.shape), enable_pdl=False)
     return out
-
-
-def build(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, page_tokens: int) -> None:
-    """Compile and load what `extend_attention` needs for this shape; up to minutes the first time on a machine."""
-    rows = ExtendRows(np.ones(1, np.int32), np.zeros(1, np.int32), np.zeros((1, 1), np.int32))
-    plan(rows, Shape(device, dtype, heads, kv_heads, head_dim, page_tokens))
 
 
 def plan(rows: ExtendRows, shape: Shape) -> Any:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HOPPER, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES, with_early_start
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -68,29 +68,19 @@ SPECS = tuple(
             capability=GPU,
             dtypes=GPU_DTYPES,
         ),
-        KernelSpec(
-            name=f"triton_skinny_{mode}",
-            family="gemm",
-            mode=mode,
-            solution="triton",
-            entry=f"tokenspeed_kernels.gemm.triton_skinny:{mode}",
-            requires=("triton",),
-            capability=GPU,
-            dtypes=GPU_DTYPES,
-            priority=10,
-            tags=frozenset({"latency"}),
-        ),
-        KernelSpec(
-            name=f"triton_skinny_pdl_{mode}",
-            family="gemm",
-            mode=mode,
-            solution="triton_pdl",
-            entry=f"tokenspeed_kernels.gemm.triton_skinny:{mode}_pdl",
-            requires=("triton",),
-            capability=HOPPER,
-            dtypes=GPU_DTYPES,
-            priority=20,
-            tags=frozenset({"latency"}),
+        *with_early_start(
+            KernelSpec(
+                name=f"triton_skinny_{mode}",
+                family="gemm",
+                mode=mode,
+                solution="triton",
+                entry=f"tokenspeed_kernels.gemm.triton_skinny:{mode}",
+                requires=("triton",),
+                capability=GPU,
+                dtypes=GPU_DTYPES,
+                priority=10,
+                tags=frozenset({"latency"}),
+            ),
         ),
     )
 )

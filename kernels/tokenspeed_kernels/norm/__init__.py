@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HOPPER, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES, with_early_start
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -64,52 +64,32 @@ SPECS = (
         dtypes=REFERENCE_DTYPES,
         tags=frozenset({"reference"}),
     ),
-    KernelSpec(
-        name="triton_rms_norm",
-        family="norm",
-        mode="rms",
-        solution="triton",
-        entry="tokenspeed_kernels.norm.triton_rms:rms_norm",
-        requires=("triton",),
-        capability=GPU,
-        dtypes=GPU_DTYPES,
-        priority=10,
-        tags=frozenset({"latency"}),
+    *with_early_start(
+        KernelSpec(
+            name="triton_rms_norm",
+            family="norm",
+            mode="rms",
+            solution="triton",
+            entry="tokenspeed_kernels.norm.triton_rms:rms_norm",
+            requires=("triton",),
+            capability=GPU,
+            dtypes=GPU_DTYPES,
+            priority=10,
+            tags=frozenset({"latency"}),
+        ),
     ),
-    KernelSpec(
-        name="triton_rms_norm_pdl",
-        family="norm",
-        mode="rms",
-        solution="triton_pdl",
-        entry="tokenspeed_kernels.norm.triton_rms:rms_norm_pdl",
-        requires=("triton",),
-        capability=HOPPER,
-        dtypes=GPU_DTYPES,
-        priority=20,
-        tags=frozenset({"latency"}),
-    ),
-    KernelSpec(
-        name="triton_add_rms_norm",
-        family="norm",
-        mode="add_rms",
-        solution="triton",
-        entry="tokenspeed_kernels.norm.triton_rms:add_rms_norm",
-        requires=("triton",),
-        capability=GPU,
-        dtypes=GPU_DTYPES,
-        priority=10,
-        tags=frozenset({"latency"}),
-    ),
-    KernelSpec(
-        name="triton_add_rms_norm_pdl",
-        family="norm",
-        mode="add_rms",
-        solution="triton_pdl",
-        entry="tokenspeed_kernels.norm.triton_rms:add_rms_norm_pdl",
-        requires=("triton",),
-        capability=HOPPER,
-        dtypes=GPU_DTYPES,
-        priority=20,
-        tags=frozenset({"latency"}),
+    *with_early_start(
+        KernelSpec(
+            name="triton_add_rms_norm",
+            family="norm",
+            mode="add_rms",
+            solution="triton",
+            entry="tokenspeed_kernels.norm.triton_rms:add_rms_norm",
+            requires=("triton",),
+            capability=GPU,
+            dtypes=GPU_DTYPES,
+            priority=10,
+            tags=frozenset({"latency"}),
+        ),
     ),
 )

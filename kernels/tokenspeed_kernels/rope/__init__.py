@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HOPPER, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES, with_early_start
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -64,30 +64,19 @@ SPECS = (
         traits={"head_dim": range(2, 1025, 2)},
         tags=frozenset({"reference"}),
     ),
-    KernelSpec(
-        name="triton_rope_store",
-        family="rope",
-        mode="store",
-        solution="triton",
-        entry="tokenspeed_kernels.rope.triton_rope:rope_store",
-        requires=("triton",),
-        capability=GPU,
-        dtypes=GPU_DTYPES,
-        traits={"head_dim": range(2, 1025, 2)},
-        priority=10,
-        tags=frozenset({"latency"}),
-    ),
-    KernelSpec(
-        name="triton_rope_store_pdl",
-        family="rope",
-        mode="store",
-        solution="triton_pdl",
-        entry="tokenspeed_kernels.rope.triton_rope:rope_store_pdl",
-        requires=("triton",),
-        capability=HOPPER,
-        dtypes=GPU_DTYPES,
-        traits={"head_dim": range(2, 1025, 2)},
-        priority=20,
-        tags=frozenset({"latency"}),
+    *with_early_start(
+        KernelSpec(
+            name="triton_rope_store",
+            family="rope",
+            mode="store",
+            solution="triton",
+            entry="tokenspeed_kernels.rope.triton_rope:rope_store",
+            requires=("triton",),
+            capability=GPU,
+            dtypes=GPU_DTYPES,
+            traits={"head_dim": range(2, 1025, 2)},
+            priority=10,
+            tags=frozenset({"latency"}),
+        ),
     ),
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tokenspeed_kernels import step
 
 from tests.executor.test_batch import opening, plan_of
 from tokenspeed.executor.batch import Limits, Plan
 from tokenspeed.executor.cuda.buffers import HostSections, Upload
 from tokenspeed.executor.cuda.layout import StepShape, bucket_of, buckets, shape_of, tail_words_max, write_step
 from tokenspeed.executor.pools import PageTables
+from tokenspeed.messages import executor
 from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE
 
 LIMITS = Limits(slots=9, pages_total=40, pages_max=12, page_tokens=16, max_model_len=100, vocab=50)
@@ -73,7 +75,7 @@ def test_prompts_come_behind_the_padded_rows_of_one_token(tables: PageTables) ->
     assert host.slots[:9].tolist() == [2, 4, 5, 0, 1, 1, 1, 3, 3]
     assert host.positions[:9].tolist() == [40, 20, 0, 0, 10, 11, 12, 0, 1]
     assert (shape.counts.tolist(), shape.contexts.tolist()) == ([3, 2], [10, 0])
-    assert shape.table.tolist() == [[3, 4, 5], [9, 10, 11]]
+    assert shape.table.tolist() == [[3], [9]]
     assert host.sample_tokens[:4].tolist() == [6, 0, 1, 0]
     assert host.sample_slots[:4].tolist() == [1, 2, 4, 0]
     assert host.sample_positions[:4].tolist() == [13, 41, 21, 0]
@@ -92,3 +94,10 @@ def test_a_plan_without_rows_sends_its_tail(tables: PageTables) -> None:
     assert (shape.plain, shape.tokens, shape.samples) == (False, 0, 0)
     assert host.words[words - 4 : words].tolist() == [7, 0, 0, 33]
     assert np.all(host.words[words:] == 77)
+
+
+def test_entries_lie_as_the_kernel_reads_them() -> None:
+    """Kernels do not import the engine: the two sides name the same words."""
+    for name in ("PAGE_SLOT", "PAGE_GROUP", "PAGE_INDEX", "PAGE_PAGE"):
+        assert getattr(step, name) == getattr(executor, name)
+    assert step.PAGE_WORDS == executor.PAGE_INTS

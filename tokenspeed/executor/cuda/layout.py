@@ -63,9 +63,9 @@ def tail_words_max(tables: PageTables) -> int:
 
 def shape_of(plan: Plan, tables: PageTables, sizes: tuple[int, ...]) -> StepShape:
     """Return the shape of `plan`, which has been applied to `tables`; its rows fit the largest bucket."""
-    singles, samples = int((plan.tokens == 1).sum()), int(plan.sample.sum())
     wide = plan.tokens > 1
-    table = plan.table(tables)[wide] if wide.any() else np.zeros((0, 0), np.int64)
+    singles, samples = int((~wide).sum()), int(plan.sample.sum())
+    table = plan.table(tables, wide) if wide.any() else np.zeros((0, 0), np.int64)
     return StepShape(
         singles,
         bucket_of(sizes, singles),
@@ -108,11 +108,10 @@ def _device_order(plan: Plan, tokens: Tokens, shape: StepShape) -> Ints | slice:
 
 
 def _write_samples(plan: Plan, shape: StepShape, host: HostSections) -> None:
-    firsts = np.where(plan.tokens == 1, 0, plan.tokens)
     single = plan.tokens == 1
-    last = np.where(single, single.cumsum() - 1, shape.bucket + firsts.cumsum() - 1)
+    ends = np.where(single, single.cumsum(), shape.bucket + np.where(single, 0, plan.tokens).cumsum())
     for section, values in (
-        (host.sample_tokens, last[plan.sample]),
+        (host.sample_tokens, (ends - 1)[plan.sample]),
         (host.sample_slots, plan.slots[plan.sample]),
         (host.sample_positions, (plan.context + plan.tokens)[plan.sample]),
     ):

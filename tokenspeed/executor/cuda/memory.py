@@ -1,7 +1,7 @@
 """How many pages a GPU has room for.
 
-Owns the sum: what is there, less the weights and all else that is taken, less the measured peak of
-the largest step and of the graphs. It reserves nothing.
+Owns the sum: what is there, less the weights and all else that is taken, less the measured peaks of
+the largest step and of the largest decode step, which is what the graphs share. It reserves nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def page_count(config: ExecutorConfig, page: PageShape, step_bytes: int) -> int:
 
     Raises `StartError` if one request of the full context would not fit.
     """
+    torch.cuda.empty_cache()  # what the measured steps left behind is free
     free, total = torch.cuda.mem_get_info()
     allowed = free - int(total * (1 - config.gpu_memory_utilization)) - step_bytes - SLACK_BYTES
     pages = max(0, min(allowed, config.kv_cache_bytes or allowed)) // page.bytes
