@@ -11,6 +11,10 @@ from tokenspeed.errors import UserError
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 1024
 MAX_STOP_TOKEN_IDS = 64
+MAX_LOGIT_BIAS = 300
+MAX_ALLOWED_TOKEN_IDS = 1024
+MAX_BAD_WORDS = 64
+MAX_LOGPROBS = 20
 UINT64_MAX = 2**64 - 1
 
 
@@ -18,9 +22,22 @@ class SamplingParams(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_
     """Sampling settings of one request.
 
     temperature 0 is greedy. `top_k` 0 and `top_p` 1 switch the filter off. `seed` None lets the
-    engine draw one. `max_tokens` None means the rest of the context. `stop` strings are cut from
+    engine draw one. `max_tokens` None means the rest of the context, 0 that
+    only the prompt is computed. `stop` strings are cut from
     the text, `stop_token_ids` end the reply and are not shown. Until `min_tokens` tokens are out,
     no end-of-sequence id and no stop id is drawn.
+
+    `presence_penalty` is taken once, `frequency_penalty` as often as it came, from the logit of each
+    id that the reply has so far; `repetition_penalty` divides the positive and multiplies the
+    negative logits of the ids of prompt and reply. `logit_bias` pairs are added to their ids' logits.
+    With `allowed_token_ids` no other id is drawn; `bad_words` are texts that never come out.
+
+    `logprobs` asks for the log-probability of each token drawn and of that many of the likeliest
+    (0: none beside it), `prompt_logprobs` for the same of the prompt. They are those of the model:
+    before temperature, penalties and bias.
+
+    With `skip_special_tokens` control tokens show no text; with `include_stop_str_in_output` the
+    stop string that ended the reply stays at the text's end.
     """
 
     temperature: float = 1.0
@@ -33,6 +50,16 @@ class SamplingParams(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    skip_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
 
     def check(self) -> None:
         """Raise `UserError`, naming the parameter, for a value out of its range."""
@@ -43,7 +70,7 @@ class SamplingParams(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_
         if self.seed is not None:
             _within("seed", self.seed, -(2**63), UINT64_MAX)
         if self.max_tokens is not None:
-            _within("max_tokens", self.max_tokens, 1, 2**31 - 1)
+            _within("max_tokens", self.max_tokens, 0, 2**31 - 1)
         _within("min_tokens", self.min_tokens, 0, 2**31 - 1)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise UserError(

@@ -18,23 +18,27 @@ import msgspec
 
 from tokenspeed.errors import EngineError, TokenSpeedError
 from tokenspeed.messages.base import view_ids
-from tokenspeed.messages.engine import OutputDelta
+from tokenspeed.messages.engine import OutputDelta, PositionLogprobs
 from tokenspeed.messages.tokenizer import GenerateRequest
 
 
 class Output(msgspec.Struct, frozen=True):
     """New text of a reply; `finish` is "" until the last one ("stop" or "length").
 
-    The counts are totals so far. `stop_reason` is the stop string that matched.
+    The counts are totals so far. `stop_reason` is the stop string or the caller's stop id that ended
+    it. `logprobs` has one entry for each of `ids`, if asked for; the first output brings
+    `prompt_logprobs`, one for each prompt token, None for the first.
     """
 
     text: str
     ids: list[int]
     finish: str
-    stop_reason: str | None
+    stop_reason: str | int | None
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    logprobs: list[PositionLogprobs] | None = None
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
 
 
 class _End(Enum):

@@ -29,7 +29,7 @@ class Reply(msgspec.Struct, frozen=True):
     text: str
     ids: list[int]
     finish: str
-    stop_reason: str | None
+    stop_reason: str | int | None
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int

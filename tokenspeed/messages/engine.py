@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tokenspeed.errors import ErrorInfo
 from tokenspeed.messages.base import Message
 
@@ -20,13 +22,31 @@ class Refused(Message, frozen=True):
     error: ErrorInfo
 
 
+class TokenLogprob(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A token and the natural logarithm of its probability; `bytes` are what it adds to the text."""
+
+    id: int
+    logprob: float
+    bytes: bytes
+
+
+class PositionLogprobs(msgspec.Struct, array_like=True, frozen=True):
+    """One position: the token that stands there, its rank (1: the likeliest), and the likeliest ones in order."""
+
+    token: TokenLogprob
+    rank: int
+    top: list[TokenLogprob]
+
+
 class OutputDelta(Message, frozen=True):
     """New text of one request.
 
     `first` is the output index of the first of `ids` (int32 bytes), `text_offset` the number of
     characters before `text`: after a detokenizer restart, deltas repeat from the start and the
     engine drops what it has. `finish` is "" while the reply goes on, else "stop" or "length";
-    `stop_reason` is the stop string that matched. `completion_tokens` counts kept tokens.
+    `stop_reason` is the stop string or the caller's stop id that ended it. `completion_tokens` counts
+    kept tokens. `logprobs` has one entry for each of `ids`, if asked for; the first delta brings
+    `prompt_logprobs`, one for each prompt token, None for the first.
     """
 
     request: int
@@ -35,10 +55,12 @@ class OutputDelta(Message, frozen=True):
     text_offset: int
     text: str
     finish: str
-    stop_reason: str | None
+    stop_reason: str | int | None
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    logprobs: list[PositionLogprobs] | None = None
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
 
 
 class StreamsFenced(Message, frozen=True):

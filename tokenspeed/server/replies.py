@@ -47,7 +47,7 @@ class Choice(msgspec.Struct, frozen=True):
     message: ReplyMessage
     logprobs: None
     finish_reason: str
-    stop_reason: str | None
+    stop_reason: str | int | None
 
 
 class ChatCompletion(msgspec.Struct, frozen=True):
