@@ -68,7 +68,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
     delta: dict[str, str]
     logprobs: None
     finish_reason: str | None
-    stop_reason: str | msgspec.UnsetType | None = msgspec.UNSET
+    stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ChatChunk(msgspec.Struct, frozen=True):
