@@ -61,6 +61,12 @@ class SamplingParams(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
 
+    def for_choice(self, index: int) -> SamplingParams:
+        """Return the settings of reply `index` of several to one prompt: a given seed counts up."""
+        if index == 0 or self.seed is None:
+            return self
+        return msgspec.structs.replace(self, seed=(self.seed + index) & UINT64_MAX)
+
     def check(self) -> None:
         """Raise `UserError`, naming the parameter, for a value out of its range."""
         _within("temperature", self.temperature, 0.0, 100.0)

@@ -14,6 +14,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
+from tokenspeed.actors.lookups import Lookups
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
@@ -21,7 +22,16 @@ from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.engine import Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
-from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Ids, Prompt, TokenizerMessage
+from tokenspeed.messages.tokenizer import (
+    CancelTokenize,
+    Chat,
+    Detokenize,
+    GenerateRequest,
+    Ids,
+    Prompt,
+    Tokenize,
+    TokenizerMessage,
+)
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
 
@@ -41,6 +51,7 @@ class TokenizerActor(Actor):
         self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="encode")
         self._giants = ThreadPoolExecutor(1, thread_name_prefix="encode-giant")
         self._builder: PromptBuilder
+        self._lookups: Lookups
         self._pending: dict[int, asyncio.Task[None]] = {}
         self._cancelled: set[int] = set()
 
@@ -49,6 +60,7 @@ class TokenizerActor(Actor):
         self._phase("tokenizer", 30.0)
         loop = asyncio.get_running_loop()
         self._builder = await loop.run_in_executor(self._threads, load_prompt_builder, self._config)
+        self._lookups = Lookups(self._builder, self._giants, self._outbox)
 
     def receive(self, sender: str, message: Message) -> None:
         """Take one message of the engine."""
@@ -57,6 +69,8 @@ class TokenizerActor(Actor):
                 self._pending[message.request] = asyncio.ensure_future(self._serve(message))
             case CancelTokenize():
                 self._cancel(message.request)
+            case Tokenize() | Detokenize():
+                self._lookups.take(message)
 
     def peer_restarted(self, peer: str, epoch: int) -> None:
         """Nothing to mend: the engine sends again what a new scheduler has to know."""
@@ -65,6 +79,7 @@ class TokenizerActor(Actor):
         """Drop what is still being encoded."""
         for task in self._pending.values():
             task.cancel()
+        self._lookups.stop()
         for threads in (self._threads, self._giants):
             threads.shutdown(wait=False, cancel_futures=True)
 

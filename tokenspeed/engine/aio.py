@@ -16,28 +16,33 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from tokenspeed.actors.health import ActorHealth
 from tokenspeed.actors.supervisor import Supervisor
 from tokenspeed.config import EngineConfig
+from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
-from tokenspeed.engine.stream import Stream
-from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, fatal_request
-from tokenspeed.messages.base import Message
+from tokenspeed.engine.stream import Output, Stream
+from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, UserError, fatal_request
+from tokenspeed.messages.base import Message, pack_ids, unpack_ids
 from tokenspeed.messages.engine import (
     Accepted,
     CacheFlushed,
+    CallFailed,
+    Detokenized,
     EngineMessage,
     OutputDelta,
     Refused,
     SchedulerStats,
     StreamsFenced,
+    Tokenized,
 )
 from tokenspeed.messages.scheduler import AskStats, Cancel, FlushCache
-from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, Prompt, Text
+from tokenspeed.messages.tokenizer import CancelTokenize, Detokenize, GenerateRequest, Prompt, Text, Tokenize
 from tokenspeed.sampling import UINT64_MAX, SamplingParams
 
 CALL_LIMIT_S = 10.0
@@ -125,21 +130,57 @@ class AsyncEngine:
         self._check_started()
         return self._open(prompt, sampling or SamplingParams(), namespace, session)
 
+    def generate_all(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        n: int = 1,
+        namespace: str = "",
+        session: str = "",
+    ) -> Batch[Output]:
+        """Open `n` requests for each of `prompts`, all or none; reply c of prompt p has the index p * n + c.
+
+        `sampling` is one for all or one for each prompt.
+        """
+        each = sampling if isinstance(sampling, Sequence) else [sampling] * len(prompts)
+        if len(each) != len(prompts):
+            raise UserError(f"{len(each)} sampling settings came for {len(prompts)} prompts; give one for each.")
+        if n < 1:
+            raise UserError(f"n is {n}; it must be at least 1.", param="n")
+        return Batch.opened(
+            partial(self.generate, prompt, (settings or SamplingParams()).for_choice(index), namespace=namespace, session=session)
+            for prompt, settings in zip(prompts, each, strict=True)
+            for index in range(n)
+        )
+
     def ring_fill(self) -> dict[str, int]:
         """Return the bytes that wait in each ring, by "writer to reader"."""
         return self._supervisor.ring_fill()
 
     async def flush_cache(self) -> int:
         """Forget every cached page that no request holds; return how many pages that freed."""
-        answer = await self._call(FlushCache)
+        answer = await self._call("scheduler", FlushCache)
         assert isinstance(answer, CacheFlushed)
         return answer.pages_freed
 
     async def stats(self) -> SchedulerStats:
         """Return the scheduler's counters."""
-        answer = await self._call(AskStats)
+        answer = await self._call("scheduler", AskStats)
         assert isinstance(answer, SchedulerStats)
         return answer
+
+    async def tokenize(self, prompt: Prompt) -> list[int]:
+        """Return the ids of `prompt`, however long it is; raise `UserError` as `generate` would."""
+        answer = await self._call("tokenizer", partial(Tokenize, prompt=prompt))
+        assert isinstance(answer, Tokenized)
+        return unpack_ids(answer.ids)
+
+    async def detokenize(self, ids: Sequence[int]) -> list[bytes]:
+        """Return the bytes that each of `ids` adds to a text, control tokens as their marks."""
+        answer = await self._call("tokenizer", partial(Detokenize, ids=pack_ids(ids)))
+        assert isinstance(answer, Detokenized)
+        return answer.pieces
 
     async def drain(self, timeout_s: float) -> None:
         """Take no more requests, wait for the open ones, and end what is left after `timeout_s`."""
@@ -210,16 +251,16 @@ class AsyncEngine:
             async for _ in stream:
                 pass
 
-    async def _call(self, kind: type[FlushCache | AskStats]) -> Message:
+    async def _call(self, actor: str, question: Callable[[int], Message]) -> Message:
         self._check_started()
         self._check_not_lost()
         number, self._next_request = self._next_request, self._next_request + 1
         future = self._calls[number] = asyncio.get_running_loop().create_future()
-        self._supervisor.outbox.send("scheduler", kind(number))
+        self._supervisor.outbox.send(actor, question(number))
         try:
             return await asyncio.wait_for(future, CALL_LIMIT_S)
         except TimeoutError:
-            raise EngineError("The scheduler did not answer in time.", status=503, code="timeout") from None
+            raise EngineError(f"The {actor} did not answer in time.", status=503, code="timeout") from None
         finally:
             del self._calls[number]
 
@@ -241,9 +282,11 @@ class AsyncEngine:
             case StreamsFenced():
                 if message.scheduler_epoch == self._fence_epoch:
                     self._resume_all()
-            case CacheFlushed() | SchedulerStats():
-                call = self._calls.get(message.call)
-                if call is not None and not call.done():
+            case CallFailed():
+                if (call := self._calls.get(message.call)) is not None and not call.done():
+                    call.set_exception(message.error.exception())
+            case CacheFlushed() | SchedulerStats() | Tokenized() | Detokenized():
+                if (call := self._calls.get(message.call)) is not None and not call.done():
                     call.set_result(message)
 
     def _actor_restarted(self, actor: str, epoch: int) -> None:

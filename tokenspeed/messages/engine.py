@@ -76,6 +76,27 @@ class CacheFlushed(Message, frozen=True):
     pages_freed: int
 
 
+class Tokenized(Message, frozen=True):
+    """Answer to `Tokenize`: the prompt's int32 bytes."""
+
+    call: int
+    ids: bytes
+
+
+class Detokenized(Message, frozen=True):
+    """Answer to `Detokenize`: the bytes of each id, control tokens as their marks."""
+
+    call: int
+    pieces: list[bytes]
+
+
+class CallFailed(Message, frozen=True):
+    """The answer to a call that cannot be done."""
+
+    call: int
+    error: ErrorInfo
+
+
 class SchedulerStats(Message, frozen=True):
     """Answer to `AskStats`. Pages are summed over cache groups."""
 
@@ -92,4 +113,5 @@ class SchedulerStats(Message, frozen=True):
     retractions: int
 
 
-EngineMessage = Accepted | Refused | OutputDelta | StreamsFenced | CacheFlushed | SchedulerStats
+Answer = CacheFlushed | SchedulerStats | Tokenized | Detokenized | CallFailed
+EngineMessage = Accepted | Refused | OutputDelta | StreamsFenced | Answer

@@ -56,4 +56,18 @@ class CancelTokenize(Message, frozen=True):
     request: int
 
 
-TokenizerMessage = GenerateRequest | CancelTokenize
+class Tokenize(Message, frozen=True):
+    """Encode `prompt`, however long, without generating; answered by `Tokenized` or `CallFailed`."""
+
+    call: int
+    prompt: Prompt
+
+
+class Detokenize(Message, frozen=True):
+    """Turn `ids` (int32 bytes) into what each of them adds to a text; answered by `Detokenized` or `CallFailed`."""
+
+    call: int
+    ids: bytes
+
+
+TokenizerMessage = GenerateRequest | CancelTokenize | Tokenize | Detokenize

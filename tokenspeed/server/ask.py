@@ -1,60 +1,158 @@
-"""What a chat request asks of the engine.
+"""What a request asks of the engine, whatever the API: prompts, settings, and how the answer is told.
 
-Owns the checks that types cannot make, and the translation from the names of the API to the
-engine's. It knows no transport.
+Owns the form that all APIs come to, the checks that they share, and those of a conversation. It
+knows no transport.
 
-Invariant: a field known to `schema` is honoured, or has a value that changes nothing, or is
-refused by name; none is ignored in silence.
+Invariant: a field known to `schema` is honoured, or has a value that changes nothing, or is refused
+by name; none is ignored in silence.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from tokenspeed.config import ModelConfig
-from tokenspeed.errors import UserError
-from tokenspeed.messages.tokenizer import Chat
+from tokenspeed.errors import TokenSpeedError, UserError
+from tokenspeed.messages.tokenizer import Chat, Prompt
 from tokenspeed.sampling import SamplingParams
-from tokenspeed.server.errors import shown
-from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, ContentPart, StreamOptions
+from tokenspeed.server.ask_sampling import sampling_of
+from tokenspeed.server.errors import renamed, shown
+from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, CommonFields, ContentPart, StreamOptions
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 ROLES_WITH_CONTENT = ("system", "developer", "user")
 LABEL_CHARS_MAX = 256
 MESSAGES_MAX = 16_384  # and as many parts in each
+N_MAX = 128
+CHOICES_MAX = 1024  # of all prompts of a request together
 
 
-class ChatAsk(msgspec.Struct, frozen=True):
-    """A checked request: what the engine is asked, and how the answer is told."""
+class Part(msgspec.Struct, frozen=True):
+    """One choice: what the engine is asked for it."""
 
-    prompt: Chat
+    prompt: Prompt
     sampling: SamplingParams
-    namespace: str
-    session: str
-    stream: bool
-    include_usage: bool
 
 
-def chat_ask(body: ChatRequest, model: ModelConfig, session: str = "") -> ChatAsk:
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked request. Choice c of prompt p is `parts[p * n + c]`.
+
+    `logprobs` and `prompt_logprobs` are how many of the likeliest tokens are told at each position of
+    reply and prompt, None for no log-probability at all. `token_ids` tells the ids beside the text,
+    `tokens_as_ids` tokens as "token_id:N". With `echo` the text of the prompt comes
+    before the reply's; `echo_text` is that text where it is not the prompt's own. `scores_from` is the
+    first position of the prompt whose log-probability is told. `names` gives, for a parameter of the
+    engine, the name that the client wrote. `is_batch`: the client sent a list of prompts.
+    """
+
+    parts: list[Part]
+    n: int = 1
+    namespace: str = ""
+    session: str = ""
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    token_ids: bool = False
+    tokens_as_ids: bool = False
+    echo: bool = False
+    echo_text: str | None = None
+    scores_from: int = 0
+    is_batch: bool = False
+    names: Mapping[str, str] = {}
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The prompts, each once."""
+        return [part.prompt for part in self.parts[:: self.n]]
+
+    def renamed(self, error: TokenSpeedError) -> TokenSpeedError:
+        """Return `error` with the parameter's name that the client wrote."""
+        return renamed(error, self.names)
+
+
+def chat_ask(body: ChatRequest, model: ModelConfig, session: str = "") -> Ask:
     """Return what `body` asks, or raise `UserError` naming the first field that is wrong.
 
     `session` is what the transport knows of the caller's session; `prompt_cache_key` goes before it.
     """
     check_model(body.model, model)
-    _check_neutral(body)
-    _check_messages(body.messages)
-    options = _stream_options(body)
-    generation_prompt = True if body.add_generation_prompt is None else body.add_generation_prompt
-    return ChatAsk(
-        prompt=Chat(_as_json("messages", body.messages), generation_prompt),
-        sampling=_sampling(body),
-        namespace=_label("cache_salt", body.cache_salt),
-        session=_label("prompt_cache_key", body.prompt_cache_key) or session[:LABEL_CHARS_MAX],
-        stream=bool(body.stream),
-        include_usage=bool(options.include_usage),
+    check_neutral(body)
+    check_messages(body.messages)
+    names = {"logprobs": "top_logprobs"}
+    if body.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"  # the newer name goes first
+    logprobs = _chat_logprobs(body)
+    sampling = sampling_of(
+        body,
+        names,
+        max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
+        logprobs=logprobs,
+        prompt_logprobs=body.prompt_logprobs,
     )
+    return Ask(
+        parts=choices([chat_prompt(body.messages, body.add_generation_prompt)], sampling, count_of(body)),
+        logprobs=logprobs,
+        echo=bool(body.echo),
+        echo_text=_last_words(body.messages),
+        names=names,
+        **common(body, session),
+    )
+
+
+def common(body: CommonFields, session: str) -> dict[str, Any]:
+    """Return the fields of `Ask` that do not depend on the prompt's form."""
+    options = _stream_options(body)
+    if body.stream and body.prompt_logprobs is not None:
+        raise UserError(
+            "prompt_logprobs cannot be streamed; leave stream out.", code="unsupported_parameter", param="stream"
+        )
+    return {
+        "n": count_of(body),
+        "namespace": label("cache_salt", body.cache_salt),
+        "session": label("prompt_cache_key", body.prompt_cache_key) or session[:LABEL_CHARS_MAX],
+        "stream": bool(body.stream),
+        "include_usage": bool(options.include_usage),
+        "continuous_usage": bool(options.continuous_usage_stats),
+        "prompt_logprobs": body.prompt_logprobs,
+        "token_ids": bool(body.return_token_ids),
+        "tokens_as_ids": bool(body.return_tokens_as_token_ids),
+    }
+
+
+def choices(prompts: list[Prompt], sampling: SamplingParams, n: int) -> list[Part]:
+    """Return the parts of `n` choices for each of `prompts`."""
+    if len(prompts) * n > CHOICES_MAX:
+        raise UserError(
+            f"{len(prompts)} prompts with n {n} make {len(prompts) * n} replies; at most {CHOICES_MAX} are allowed: "
+            "send several requests.",
+            param="n" if n > 1 else "prompt",
+        )
+    each = [sampling.for_choice(index) for index in range(n)]
+    return [Part(prompt, settings) for prompt in prompts for settings in each]
+
+
+def count_of(body: CommonFields) -> int:
+    """Return `n`, or raise `UserError`: replies are not ranked, so `best_of` must equal it."""
+    n = 1 if body.n is None else body.n
+    check_count(n)
+    if body.best_of is not None and body.best_of != n:
+        raise UserError(
+            f"best_of is {body.best_of} and n is {n}; replies are not ranked: leave best_of out.",
+            code="unsupported_parameter",
+            param="best_of",
+        )
+    return n
+
+
+def check_count(n: int, name: str = "n") -> None:
+    """Raise `UserError` unless `n` replies may be asked for."""
+    if not 1 <= n <= N_MAX:
+        raise UserError(f"{name} is {n}; it must be at least 1 and at most {N_MAX}.", param=name)
 
 
 def check_model(name: str | None, model: ModelConfig) -> None:
@@ -68,14 +166,46 @@ def check_model(name: str | None, model: ModelConfig) -> None:
         )
 
 
-def _check_neutral(body: ChatRequest) -> None:
+def check_neutral(body: CommonFields) -> None:
+    """Raise `UserError` for a field that is known, not honoured, and has a value that would change something."""
     for name, allowed in NEUTRAL.items():
-        value = getattr(body, name)
+        value = getattr(body, name, None)
         if value is not None and not any(_same(value, neutral) for neutral in allowed):
             only = " or ".join(msgspec.json.encode(neutral).decode() for neutral in allowed) or "null"
             seen = shown(_as_json(name, value).decode())
             message = f"{name} is {seen}, which is not supported yet; leave it out or send {only}."
             raise UserError(message, code="unsupported_parameter", param=name)
+
+
+def chat_prompt(messages: list[ChatMessage], add_generation_prompt: bool | None) -> Chat:
+    """Return the conversation as the engine takes it."""
+    return Chat(_as_json("messages", messages), add_generation_prompt is not False)
+
+
+def check_messages(messages: list[ChatMessage]) -> None:
+    """Raise `UserError` naming the first part of a conversation that is wrong."""
+    if not messages:
+        raise UserError("messages is empty; send at least one message.", param="messages")
+    _check_length("messages", len(messages))
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if message.role not in ROLES:
+            raise UserError(
+                f"{where}.role is {shown(message.role)!r}; allowed: {', '.join(ROLES)}.", param=f"{where}.role"
+            )
+        if message.content is None and message.role in ROLES_WITH_CONTENT:
+            raise UserError(f"{where}.content is missing; a {message.role} message needs it.", param=f"{where}.content")
+        if message.content is None and message.role == "tool":
+            message.content = ""  # a tool that said nothing
+        if isinstance(message.content, list):
+            _check_parts(f"{where}.content", message.content)
+
+
+def label(name: str, value: str | None) -> str:
+    """Return `value`, "" if it is absent; raise `UserError` if it is long."""
+    if value is not None and len(value) > LABEL_CHARS_MAX:
+        raise UserError(f"{name} has {len(value)} characters; at most {LABEL_CHARS_MAX} are allowed.", param=name)
+    return value or ""
 
 
 def _as_json(name: str, value: Any) -> bytes:
@@ -91,26 +221,8 @@ def _same(value: Any, neutral: Any) -> bool:
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
 
 
-def _check_messages(messages: list[ChatMessage]) -> None:
-    if not messages:
-        raise UserError("messages is empty; send at least one message.", param="messages")
-    _check_count("messages", len(messages))
-    for index, message in enumerate(messages):
-        where = f"messages[{index}]"
-        if message.role not in ROLES:
-            raise UserError(
-                f"{where}.role is {shown(message.role)!r}; allowed: {', '.join(ROLES)}.", param=f"{where}.role"
-            )
-        if message.content is None and message.role in ROLES_WITH_CONTENT:
-            raise UserError(f"{where}.content is missing; a {message.role} message needs it.", param=f"{where}.content")
-        if message.content is None and message.role == "tool":
-            message.content = ""  # a tool that said nothing
-        if isinstance(message.content, list):
-            _check_parts(f"{where}.content", message.content)
-
-
 def _check_parts(where: str, parts: list[ContentPart]) -> None:
-    _check_count(where, len(parts))
+    _check_length(where, len(parts))
     for index, part in enumerate(parts):
         if part.type != "text":
             name = f"{where}[{index}].type"
@@ -120,55 +232,27 @@ def _check_parts(where: str, parts: list[ContentPart]) -> None:
             raise UserError(f"{name} is missing; a text part needs it.", param=name)
 
 
-def _check_count(name: str, count: int) -> None:
+def _check_length(name: str, count: int) -> None:
     if count > MESSAGES_MAX:
         raise UserError(f"{name} has {count} entries; at most {MESSAGES_MAX} are allowed: join some.", param=name)
 
 
-def _stream_options(body: ChatRequest) -> StreamOptions:
+def _stream_options(body: CommonFields) -> StreamOptions:
     options = body.stream_options
-    if options is None:
-        return StreamOptions()
-    if not body.stream:
+    if options is not None and not body.stream:
         raise UserError("stream_options is only allowed with stream: true.", param="stream_options")
-    if options.continuous_usage_stats:
-        name = "stream_options.continuous_usage_stats"
-        raise UserError(
-            f"{name} is not supported; use include_usage for one chunk at the end.",
-            code="unsupported_parameter",
-            param=name,
-        )
-    return options
+    return options or StreamOptions()
 
 
-def _sampling(body: ChatRequest) -> SamplingParams:
-    """Return the sampling settings; `max_completion_tokens`, the newer name, goes before `max_tokens`."""
-    limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-    stop = [body.stop] if isinstance(body.stop, str) else body.stop or ()
-    given: dict[str, Any] = {
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": body.top_k,
-        "min_p": body.min_p,
-        "seed": body.seed,
-        "max_tokens": limit,
-        "min_tokens": body.min_tokens,
-        "stop": tuple(text for text in stop if text is not None),
-        "stop_token_ids": tuple(token for token in body.stop_token_ids or () if token is not None),
-        "ignore_eos": body.ignore_eos,
-    }
-    sampling = SamplingParams(**{name: value for name, value in given.items() if value is not None})
-    try:
-        sampling.check()
-    except UserError as error:
-        if error.param != "max_tokens" or body.max_completion_tokens is None:
-            raise
-        message = error.message.replace("max_tokens", "max_completion_tokens")
-        raise UserError(message, param="max_completion_tokens") from None
-    return sampling
+def _chat_logprobs(body: ChatRequest) -> int | None:
+    if body.top_logprobs is not None and not body.logprobs and body.top_logprobs != 0:
+        raise UserError("top_logprobs is only allowed with logprobs: true.", param="top_logprobs")
+    return (body.top_logprobs or 0) if body.logprobs else None
 
 
-def _label(name: str, value: str | None) -> str:
-    if value is not None and len(value) > LABEL_CHARS_MAX:
-        raise UserError(f"{name} has {len(value)} characters; at most {LABEL_CHARS_MAX} are allowed.", param=name)
-    return value or ""
+def _last_words(messages: list[ChatMessage]) -> str:
+    """Return the text of the last message if it is the assistant's: what `echo` puts before the reply."""
+    last = messages[-1]
+    if last.role != "assistant" or last.content is None:
+        return ""
+    return last.content if isinstance(last.content, str) else "".join(part.text or "" for part in last.content)

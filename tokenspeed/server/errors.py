@@ -9,6 +9,7 @@ Invariant: every answer with a status of 400 and above has the body
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,6 +63,15 @@ def internal_error(request_id: str) -> EngineError:
 def shown(text: str) -> str:
     """Return `text` short enough to be repeated in a message."""
     return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "..."
+
+
+def renamed(error: TokenSpeedError, names: Mapping[str, str]) -> TokenSpeedError:
+    """Return `error` with the parameter under the name that `names` has for it, if it has one."""
+    name = names.get(error.param or "")
+    if name is None:
+        return error
+    message = re.sub(rf"\b{re.escape(error.param or '')}\b", name, error.message, count=1)
+    return type(error)(message, status=error.status, code=error.code, param=name)
 
 
 async def on_tokenspeed_error(_request: Request, error: Exception) -> Response:

@@ -1,8 +1,8 @@
-"""The body of a chat request: the names that clients use, and their types.
+"""The bodies that clients of OpenAI's APIs send: the names that they use, and their types.
 
 Owns the fields: those that are honoured, and those that are known and not honoured yet, with the
-values of the latter that change nothing. What is asked of the engine is `ask`'s business. Null
-means absent for every optional field, and unknown fields are ignored.
+values of the latter that change nothing. What is asked of the engine is the business of `ask` and its
+neighbours. Null means absent for every optional field, and unknown fields are ignored.
 
 Invariant: a field without a type of its own is in `NEUTRAL`.
 """
@@ -34,86 +34,112 @@ class ChatMessage(msgspec.Struct, omit_defaults=True):
 
 
 class StreamOptions(msgspec.Struct):
-    """`include_usage` asks for one more chunk, with the usage and no choice."""
+    """`include_usage` asks for one more chunk, with the usage and no choice; the other for it in each chunk."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
 
 
-class ChatRequest(msgspec.Struct):
-    """The body of `POST /v1/chat/completions`. The second block holds what is only accepted neutral."""
+class CommonFields(msgspec.Struct, kw_only=True):
+    """What chat and completions have in common. The second block holds what is only accepted neutral."""
 
-    messages: list[ChatMessage]
     model: str | None = None
+    n: int | None = None
+    best_of: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
-    max_completion_tokens: int | None = None
     min_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
     seed: int | None = None
     stop: str | list[str | None] | None = None
     stop_token_ids: list[int | None] | None = None
+    include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
-    add_generation_prompt: bool | None = None
+    skip_special_tokens: bool | None = None
+    prompt_logprobs: int | None = None
+    echo: bool | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     prompt_cache_key: str | None = None
     cache_salt: str | None = None
 
-    n: Any = None
-    best_of: Any = None
-    logprobs: Any = None
-    top_logprobs: Any = None
-    prompt_logprobs: Any = None
-    echo: Any = None
-    presence_penalty: Any = None
-    frequency_penalty: Any = None
-    repetition_penalty: Any = None
-    logit_bias: Any = None
-    bad_words: Any = None
-    allowed_token_ids: Any = None
-    tools: Any = None
-    tool_choice: Any = None
-    functions: Any = None
-    function_call: Any = None
     response_format: Any = None
     structured_outputs: Any = None
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
+    truncate_prompt_tokens: Any = None
+    use_beam_search: Any = None
+    length_penalty: Any = None
+    priority: Any = None
+
+
+class ChatRequest(CommonFields, kw_only=True):
+    """The body of `POST /v1/chat/completions`. The second block holds what is only accepted neutral."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+
+    tools: Any = None
+    tool_choice: Any = None
+    functions: Any = None
+    function_call: Any = None
     reasoning_effort: Any = None
     chat_template: Any = None
     chat_template_kwargs: Any = None
     continue_final_message: Any = None
-    include_stop_str_in_output: Any = None
-    skip_special_tokens: Any = None
-    truncate_prompt_tokens: Any = None
-    return_token_ids: Any = None
-    use_beam_search: Any = None
-    length_penalty: Any = None
-    priority: Any = None
     modalities: Any = None
     audio: Any = None
     web_search_options: Any = None
     store: Any = None
 
 
+class CompletionRequest(CommonFields, kw_only=True):
+    """The body of `POST /v1/completions`. The second block holds what is only accepted neutral."""
+
+    prompt: str | list[str | int | list[int]]
+    logprobs: int | None = None
+    add_special_tokens: bool | None = None
+
+    suffix: Any = None
+    prompt_embeds: Any = None
+
+
+class TokenizeRequest(msgspec.Struct):
+    """The body of `POST /tokenize`: `prompt` or `messages`."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(msgspec.Struct):
+    """The body of `POST /detokenize`."""
+
+    tokens: list[int]
+    model: str | None = None
+
+
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "prompt_logprobs": (),
-    "echo": (False,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": ({},),
-    "bad_words": ([],),
-    "allowed_token_ids": (),
+    "suffix": ("",),
+    "prompt_embeds": (),
     "tools": ([],),
     "tool_choice": ("auto", "none"),
     "functions": ([],),
@@ -128,10 +154,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
     "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
-    "include_stop_str_in_output": (False,),
-    "skip_special_tokens": (True,),
     "truncate_prompt_tokens": (),
-    "return_token_ids": (False,),
     "use_beam_search": (False,),
     "length_penalty": (1,),
     "priority": (0,),

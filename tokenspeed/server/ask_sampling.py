@@ -1,0 +1,93 @@
+"""Sampling settings in the words of OpenAI's APIs, to those of the engine.
+
+Owns the translation of names and forms. Ranges are the engine's to check; the error then names the
+parameter as the client wrote it.
+
+Invariant: settings returned have passed the engine's check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenspeed.errors import UserError
+from tokenspeed.sampling import SamplingParams
+from tokenspeed.server.errors import renamed, shown
+from tokenspeed.server.schema import CommonFields
+
+# Those that have one name and one form on both sides.
+SAME = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "min_tokens",
+    "ignore_eos",
+    "skip_special_tokens",
+    "include_stop_str_in_output",
+)
+
+
+def sampling_of(
+    body: CommonFields,
+    names: Mapping[str, str],
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+) -> SamplingParams:
+    """Return the settings in `body`; raise `UserError` with the name that `names` has for a parameter."""
+    given: dict[str, Any] = {name: getattr(body, name) for name in SAME}
+    given |= {
+        "max_tokens": max_tokens,
+        "logprobs": logprobs,
+        "prompt_logprobs": prompt_logprobs,
+        "stop": strings(body.stop),
+        "stop_token_ids": tuple(token for token in body.stop_token_ids or () if token is not None),
+        "logit_bias": bias(body.logit_bias),
+        "allowed_token_ids": allowed(body.allowed_token_ids),
+        "bad_words": tuple(body.bad_words or ()),
+    }
+    return checked(given, names)
+
+
+def checked(given: Mapping[str, Any], names: Mapping[str, str]) -> SamplingParams:
+    """Return the settings `given` by the engine's names, None standing for the default; or raise `UserError`."""
+    sampling = SamplingParams(**{name: value for name, value in given.items() if value is not None})
+    try:
+        sampling.check()
+    except UserError as error:
+        raise renamed(error, names) from None
+    return sampling
+
+
+def strings(stop: str | list[str | None] | None) -> tuple[str, ...]:
+    """Return the stop strings in any of their forms."""
+    return (stop,) if isinstance(stop, str) else tuple(text for text in stop or () if text is not None)
+
+
+def bias(pairs: Mapping[str, float] | None) -> tuple[tuple[int, float], ...]:
+    """Return the pairs of a `logit_bias`, whose keys are ids as text."""
+    return tuple((_id(key), value) for key, value in (pairs or {}).items())
+
+
+def allowed(ids: list[int] | None) -> tuple[int, ...]:
+    """Return `allowed_token_ids`; an empty list would leave nothing to draw."""
+    if ids is not None and not ids:
+        raise UserError(
+            "allowed_token_ids is empty; list at least one id, or leave it out.", param="allowed_token_ids"
+        )
+    return tuple(ids or ())
+
+
+def _id(key: str) -> int:
+    if not (key.isascii() and key.isdecimal()) or len(key) > 10 or str(int(key)) != key:
+        raise UserError(
+            f"logit_bias has the key {shown(key)!r}; keys are token ids such as '42'.", param="logit_bias"
+        )
+    return int(key)
