@@ -15,20 +15,23 @@ from typing import Any
 import msgspec
 
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
-from tokenspeed.errors import EngineError
-from tokenspeed.messages.engine import SchedulerStats
-from tokenspeed.messages.tokenizer import Prompt
+from tokenspeed.errors import EngineError, UserError
+from tokenspeed.messages.base import unpack_ids
+from tokenspeed.messages.engine import PositionLogprobs, SchedulerStats
+from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.sampling import SamplingParams
 
 
 class Output(msgspec.Struct):
     text: str = ""
     finish: str = ""
-    stop_reason: str | None = None
+    stop_reason: str | int | None = None
     completion_tokens: int = 0
     ids: list[int] = []
     prompt_tokens: int = 7
     cached_tokens: int = 4
+    logprobs: list[PositionLogprobs] | None = None
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
 
 
 class Health(msgspec.Struct):
@@ -44,6 +47,7 @@ class Checkpoint(msgspec.Struct):
     weights_bytes: int = 98_362_432
 
 
+BOS = 1
 Step = Output | float | Exception | asyncio.Event
 END = Output(" wörld\n", finish="stop", completion_tokens=3)
 HELLO: tuple[Step, ...] = (Output("Hel"), Output("lo"), END)
@@ -172,6 +176,21 @@ class FakeEngine:
         stream = Stream(self, len(self.asked), steps)
         self.open.add(stream)
         return stream
+
+    async def tokenize(self, prompt: Prompt) -> list[int]:
+        """Return the bytes of a text, or of a conversation's JSON; token 1 stands for BOS."""
+        match prompt:
+            case Text():
+                return [*([BOS] if prompt.add_special_tokens else []), *prompt.text.encode()]
+            case Chat():
+                return list(prompt.messages)
+            case Ids():
+                return unpack_ids(prompt.ids)
+
+    async def detokenize(self, ids: Sequence[int], *, skip_special: bool = False) -> list[bytes]:
+        if wrong := [token for token in ids if token > 255]:
+            raise UserError(f"tokens has the token id {wrong[0]}; 0 to 255 are allowed.", param="tokens")
+        return [(b"" if skip_special else b"<s>") if token == BOS else bytes([token]) for token in ids]
 
     async def flush_cache(self) -> int:
         return 5

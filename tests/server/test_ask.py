@@ -7,8 +7,9 @@ import pytest
 
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
+from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.sampling import SamplingParams
-from tokenspeed.server.ask import MESSAGES_MAX, ChatAsk, chat_ask
+from tokenspeed.server.ask import CHOICES_MAX, MESSAGES_MAX, N_MAX, Ask, Part, chat_ask
 from tokenspeed.server.parse import decode_json, decode_msgpack
 from tokenspeed.server.schema import NEUTRAL, ChatRequest
 
@@ -16,9 +17,22 @@ MODEL = ModelConfig(path="/m", served_name="m", max_model_len=100)
 USER = {"role": "user", "content": "Hi"}
 
 
-def ask(**more: Any) -> ChatAsk:
+def ask(**more: Any) -> Ask:
     body = msgspec.json.encode({"messages": [USER], **more})
     return chat_ask(decode_json(body, ChatRequest), MODEL)
+
+
+def first(**more: Any) -> Part:
+    return ask(**more).parts[0]
+
+
+def chat(part: Part) -> Chat:
+    assert isinstance(part.prompt, Chat)
+    return part.prompt
+
+
+def sent(messages: list[Any]) -> Any:
+    return msgspec.json.decode(chat(first(messages=messages)).messages)
 
 
 def refused(**more: Any) -> UserError:
@@ -29,7 +43,7 @@ def refused(**more: Any) -> UserError:
 
 
 def test_absent_settings_are_the_defaults() -> None:
-    assert ask().sampling == SamplingParams()
+    assert first().sampling == SamplingParams()
     assert not ask().stream
 
 
@@ -50,6 +64,17 @@ def test_settings_reach_the_engine() -> None:
         "min_tokens": 2,
         "stop_token_ids": [1, None, 2],
         "ignore_eos": True,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "repetition_penalty": 1.1,
+        "logit_bias": {"42": -100, "7": 1.5},
+        "allowed_token_ids": [7, 42],
+        "bad_words": ["no"],
+        "logprobs": True,
+        "top_logprobs": 3,
+        "prompt_logprobs": 2,
+        "skip_special_tokens": False,
+        "include_stop_str_in_output": True,
     }
     expected = SamplingParams(
         temperature=0.0,
@@ -62,21 +87,31 @@ def test_settings_reach_the_engine() -> None:
         stop=("a", "b"),
         stop_token_ids=(1, 2),
         ignore_eos=True,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        repetition_penalty=1.1,
+        logit_bias=((42, -100.0), (7, 1.5)),
+        allowed_token_ids=(7, 42),
+        bad_words=("no",),
+        logprobs=3,
+        prompt_logprobs=2,
+        skip_special_tokens=False,
+        include_stop_str_in_output=True,
     )
     asked = ask(**settings, stop=["a", None, "b"], cache_salt="salt", prompt_cache_key="me")
-    assert asked.sampling == expected
+    assert asked.parts[0].sampling == expected
     assert (asked.namespace, asked.session) == ("salt", "me")
 
 
 @pytest.mark.parametrize(("stop", "seen"), [("x", ("x",)), (["x"], ("x",)), ([], ()), ([None], ()), (None, ())])
 def test_stop_takes_every_form(stop: Any, seen: tuple[str, ...]) -> None:
-    assert ask(stop=stop).sampling.stop == seen
+    assert first(stop=stop).sampling.stop == seen
 
 
 def test_of_two_limits_the_newer_name_rules() -> None:
-    assert ask(max_tokens=5, max_completion_tokens=9).sampling.max_tokens == 9
-    assert ask(max_tokens=5, max_completion_tokens=None).sampling.max_tokens == 5
-    assert ask(max_completion_tokens=9).sampling.max_tokens == 9
+    assert first(max_tokens=5, max_completion_tokens=9).sampling.max_tokens == 9
+    assert first(max_tokens=5, max_completion_tokens=None).sampling.max_tokens == 5
+    assert first(max_completion_tokens=9).sampling.max_tokens == 9
 
 
 @pytest.mark.parametrize(
@@ -91,9 +126,26 @@ def test_of_two_limits_the_newer_name_rules() -> None:
         ("min_p", 2, "min_p"),
         ("seed", "x", "seed"),
         ("seed", 2**70, "seed"),
-        ("max_tokens", 0, "max_tokens"),
+        ("max_tokens", -1, "max_tokens"),
         ("max_tokens", 1.0, "max_tokens"),
-        ("max_completion_tokens", 0, "max_completion_tokens"),
+        ("max_completion_tokens", -1, "max_completion_tokens"),
+        ("n", 0, "n"),
+        ("n", N_MAX + 1, "n"),
+        ("n", True, "n"),
+        ("best_of", 2, "best_of"),
+        ("logprobs", 0, "logprobs"),
+        ("top_logprobs", 3, "top_logprobs"),
+        ("prompt_logprobs", 99, "prompt_logprobs"),
+        ("prompt_logprobs", -1, "prompt_logprobs"),
+        ("logit_bias", {"x": 1}, "logit_bias"),
+        ("logit_bias", {"01": 1}, "logit_bias"),
+        ("logit_bias", {"-1": 1}, "logit_bias"),
+        ("logit_bias", {"99999999999999999999": 1}, "logit_bias"),
+        ("logit_bias", {"1": "x"}, "logit_bias[...]"),
+        ("logit_bias", [1], "logit_bias"),
+        ("allowed_token_ids", [], "allowed_token_ids"),
+        ("bad_words", "x", "bad_words"),
+        ("skip_special_tokens", 1, "skip_special_tokens"),
         ("min_tokens", -1, "min_tokens"),
         ("stop", 3, "stop"),
         ("stop", [3], "stop[0]"),
@@ -149,14 +201,14 @@ def test_messages_go_on_without_nulls_and_unknown_fields() -> None:
         {"role": "tool", "content": "42", "tool_call_id": "c1"},
         {"role": "tool", "content": None, "tool_call_id": "c2"},
     ]
-    assert msgspec.json.decode(ask(messages=messages).prompt.messages) == [
+    assert sent(messages) == [
         {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
         {"role": "assistant", "reasoning_content": "hm"},
         {"role": "assistant", "content": ""},
         {"role": "tool", "content": "42", "tool_call_id": "c1"},
         {"role": "tool", "content": "", "tool_call_id": "c2"},
     ]
-    assert not ask(add_generation_prompt=False).prompt.add_generation_prompt
+    assert not chat(first(add_generation_prompt=False)).add_generation_prompt
 
 
 def test_an_unknown_model_is_404_and_names_the_served_one() -> None:
@@ -182,14 +234,6 @@ def test_what_changes_nothing_is_accepted(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 0),
-        ("n", 2),
-        ("n", True),
-        ("logprobs", True),
-        ("logprobs", 0),
-        ("presence_penalty", 0.5),
-        ("frequency_penalty", -1),
-        ("logit_bias", {"50256": -100}),
         ("tools", [{"type": "function", "function": {"name": "f"}}]),
         ("tool_choice", "required"),
         ("response_format", {"type": "json_object"}),
@@ -200,8 +244,36 @@ def test_known_values_that_would_change_the_reply_are_refused(name: str, value: 
     assert refused(**{name: value}).param == name
 
 
-def test_penalty_zero_is_neutral_in_both_number_forms() -> None:
-    assert ask(presence_penalty=0.0, frequency_penalty=0, repetition_penalty=1.0) == ask()
+def test_of_several_choices_the_seed_counts_up() -> None:
+    asked = ask(n=3, seed=2**64 - 2, best_of=3)
+    assert asked.n == 3
+    assert [part.sampling.seed for part in asked.parts] == [2**64 - 2, 2**64 - 1, 0]
+    assert [part.sampling.seed for part in ask(n=2).parts] == [None, None]
+    assert N_MAX <= CHOICES_MAX
+
+
+def test_log_probabilities_need_no_likeliest_ones() -> None:
+    assert (ask(logprobs=True).logprobs, first(logprobs=True).sampling.logprobs) == (0, 0)
+    assert ask(logprobs=False, top_logprobs=0) == ask()
+
+
+def test_an_error_names_the_parameter_as_the_client_wrote_it() -> None:
+    for name, more in (
+        ("max_completion_tokens", {"max_completion_tokens": -3}),
+        ("top_logprobs", {"logprobs": True, "top_logprobs": 99}),
+    ):
+        error = refused(**more)
+        assert (error.param, error.message.split()[0]) == (name, name)
+
+
+def test_scores_of_the_prompt_are_not_streamed() -> None:
+    assert refused(stream=True, prompt_logprobs=1).param == "stream"
+
+
+def test_echo_brings_what_the_assistant_said_last() -> None:
+    said = {"role": "assistant", "content": [{"type": "text", "text": "So "}, {"type": "text", "text": "far"}]}
+    assert ask(messages=[USER, said], echo=True).echo_text == "So far"
+    assert ask(echo=True).echo_text == ""
 
 
 def test_unknown_fields_and_labels_are_ignored() -> None:
@@ -212,17 +284,16 @@ def test_stream_options() -> None:
     assert ask(stream=True, stream_options={"include_usage": True}).include_usage
     assert not ask(stream=True, stream_options={}).include_usage
     assert not ask(stream=True, stream_options={"include_usage": None, "include_obfuscation": False}).include_usage
-    error = refused(stream=True, stream_options={"continuous_usage_stats": True})
-    assert error.param == "stream_options.continuous_usage_stats"
+    assert ask(stream=True, stream_options={"continuous_usage_stats": True}).continuous_usage
 
 
 def test_long_values_are_not_repeated_whole() -> None:
-    assert len(refused(logit_bias={"x": "y" * 10_000}).message) < 500
+    assert len(refused(tools={"x": "y" * 10_000}).message) < 500
     assert len(refused(model="y" * 10_000).message) < 500
 
 
 def test_there_is_a_limit_to_messages_and_to_parts() -> None:
-    assert len(msgspec.json.decode(ask(messages=[USER] * MESSAGES_MAX).prompt.messages)) == MESSAGES_MAX
+    assert len(sent([USER] * MESSAGES_MAX)) == MESSAGES_MAX
     error = refused(messages=[USER] * (MESSAGES_MAX + 1))
     assert (error.param, str(MESSAGES_MAX) in error.message) == ("messages", True)
     parts = [{"type": "text", "text": ""}] * (MESSAGES_MAX + 1)

@@ -3,18 +3,26 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
-from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest
+from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, CompletionRequest
+from tokenspeed.server.schema_generate import REFUSED, GenerateBody, SamplingBody
+
+
+def untyped(*kinds: type[msgspec.Struct]) -> set[str]:
+    return {field.name for kind in kinds for field in msgspec.structs.fields(kind) if field.type is Any}
 
 
 def test_every_field_has_a_type_or_neutral_values() -> None:
-    untyped = {field.name for field in msgspec.structs.fields(ChatRequest) if field.type is Any}
-    assert untyped == set(NEUTRAL)
+    assert untyped(ChatRequest, CompletionRequest) == set(NEUTRAL)
+    assert untyped(GenerateBody, SamplingBody) == set(REFUSED)
 
 
-def test_only_messages_are_required() -> None:
-    required = [field.name for field in msgspec.structs.fields(ChatRequest) if field.required]
-    assert required == ["messages"]
+@pytest.mark.parametrize(
+    ("kind", "names"), [(ChatRequest, ["messages"]), (CompletionRequest, ["prompt"]), (GenerateBody, [])]
+)
+def test_only_the_prompt_is_required(kind: type[msgspec.Struct], names: list[str]) -> None:
+    assert [field.name for field in msgspec.structs.fields(kind) if field.required] == names
 
 
 def test_what_is_absent_is_not_written() -> None:

@@ -23,7 +23,7 @@ class Builder(Protocol):
     """What is asked; `text.prompt.PromptBuilder` has this form."""
 
     def encoded(self, prompt: Prompt) -> bytes: ...
-    def pieces(self, ids: memoryview) -> list[bytes]: ...
+    def pieces(self, ids: memoryview, skip_special: bool) -> list[bytes]: ...
 
 
 class Lookups:
@@ -61,4 +61,4 @@ class Lookups:
     def _answer(self, call: Tokenize | Detokenize) -> Tokenized | Detokenized:
         if isinstance(call, Tokenize):
             return Tokenized(call.call, self._builder.encoded(call.prompt))
-        return Detokenized(call.call, self._builder.pieces(view_ids(call.ids)))
+        return Detokenized(call.call, self._builder.pieces(view_ids(call.ids), call.skip_special))

@@ -1,8 +1,10 @@
 """The engine as a Python object: `Engine` for synchronous callers, `AsyncEngine` for asyncio."""
 
 from tokenspeed.engine.aio import AsyncEngine, EngineHealth
+from tokenspeed.engine.batch import Batch
+from tokenspeed.engine.reply import Reply
 from tokenspeed.engine.stream import Output, Stream
-from tokenspeed.engine.sync import Engine, Reply
+from tokenspeed.engine.sync import Engine
 from tokenspeed.observe.logs import set_up_logging
 
-__all__ = ["AsyncEngine", "Engine", "EngineHealth", "Output", "Reply", "Stream", "set_up_logging"]
+__all__ = ["AsyncEngine", "Batch", "Engine", "EngineHealth", "Output", "Reply", "Stream", "set_up_logging"]

@@ -149,7 +149,13 @@ class AsyncEngine:
         if n < 1:
             raise UserError(f"n is {n}; it must be at least 1.", param="n")
         return Batch.opened(
-            partial(self.generate, prompt, (settings or SamplingParams()).for_choice(index), namespace=namespace, session=session)
+            partial(
+                self.generate,
+                prompt,
+                (settings or SamplingParams()).for_choice(index),
+                namespace=namespace,
+                session=session,
+            )
             for prompt, settings in zip(prompts, each, strict=True)
             for index in range(n)
         )
@@ -176,9 +182,10 @@ class AsyncEngine:
         assert isinstance(answer, Tokenized)
         return unpack_ids(answer.ids)
 
-    async def detokenize(self, ids: Sequence[int]) -> list[bytes]:
-        """Return the bytes that each of `ids` adds to a text, control tokens as their marks."""
-        answer = await self._call("tokenizer", partial(Detokenize, ids=pack_ids(ids)))
+    async def detokenize(self, ids: Sequence[int], *, skip_special: bool = False) -> list[bytes]:
+        """Return the bytes that each of `ids` adds to a text; control tokens add their marks, or nothing."""
+        question = partial(Detokenize, ids=pack_ids(ids), skip_special=skip_special)
+        answer = await self._call("tokenizer", question)
         assert isinstance(answer, Detokenized)
         return answer.pieces
 

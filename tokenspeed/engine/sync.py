@@ -7,32 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, TypeVar, overload
 
 import msgspec
 import uvloop
 
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine.aio import AsyncEngine
+from tokenspeed.engine.prompts import prompts_of
+from tokenspeed.engine.reply import Reply
 from tokenspeed.engine.stream import Output, Stream
 from tokenspeed.errors import EngineError
 from tokenspeed.messages.tokenizer import Chat, Prompt, Text
 from tokenspeed.sampling import SamplingParams
 
 T = TypeVar("T")
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """A whole reply. `finish` is "stop" or "length"; token counts as in `Output`."""
-
-    text: str
-    ids: list[int]
-    finish: str
-    stop_reason: str | int | None
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
+Settings = SamplingParams | Sequence[SamplingParams] | None
+Conversation = list[dict[str, Any]]
 
 
 class Engine:
@@ -48,33 +40,66 @@ class Engine:
             self._stop_loop()
             raise
 
-    def generate(self, prompt: str | Prompt, sampling: SamplingParams | None = None) -> Reply:
-        """Return the whole reply to `prompt` (plain text, or `Chat`, `Text`, `Ids`)."""
-        outputs = list(self.stream(prompt, sampling))
-        last = outputs[-1]
-        return Reply(
-            text="".join(output.text for output in outputs),
-            ids=[token for output in outputs for token in output.ids],
-            finish=last.finish,
-            stop_reason=last.stop_reason,
-            prompt_tokens=last.prompt_tokens,
-            cached_tokens=last.cached_tokens,
-            completion_tokens=last.completion_tokens,
-        )
+    @overload
+    def generate(self, prompt: str | Prompt, sampling_params: SamplingParams | None = None) -> Reply: ...
+    @overload
+    def generate(
+        self, prompt: str | Prompt | list[str] | list[Prompt], sampling_params: Settings = None, *, n: int
+    ) -> list[Reply]: ...
+    @overload
+    def generate(self, prompt: list[str] | list[Prompt], sampling_params: Settings = None) -> list[Reply]: ...
+    @overload
+    def generate(self, *, input_ids: list[int], sampling_params: SamplingParams | None = None) -> Reply: ...
+    @overload
+    def generate(self, *, input_ids: list[list[int]], sampling_params: Settings = None, n: int = 1) -> list[Reply]: ...
+    def generate(
+        self,
+        prompt: str | Prompt | list[str] | list[Prompt] | None = None,
+        sampling_params: Settings = None,
+        *,
+        input_ids: list[int] | list[list[int]] | None = None,
+        n: int | None = None,
+    ) -> Reply | list[Reply]:
+        """Return the whole reply to `prompt` (plain text, or `Chat`, `Text`, `Ids`), or to `input_ids`.
 
-    def chat(self, messages: list[dict[str, Any]], sampling: SamplingParams | None = None) -> Reply:
-        """Return the reply to a conversation in the form of the chat API."""
-        return self.generate(Chat(msgspec.json.encode(messages)), sampling)
+        A list of prompts is computed together and answered by a list in its order; so is one prompt
+        with `n`: reply c to prompt p is at p * n + c. `sampling_params` is one for all or one for each
+        prompt. If one request fails, all end with its error.
+        """
+        prompts, is_list = prompts_of(prompt, input_ids)
+        replies = self._run(self._replies(prompts, sampling_params, 1 if n is None else n))
+        return replies if is_list or n is not None else replies[0]
 
-    def stream(self, prompt: str | Prompt, sampling: SamplingParams | None = None) -> Iterator[Output]:
+    @overload
+    def chat(self, messages: Conversation, sampling_params: SamplingParams | None = None) -> Reply: ...
+    @overload
+    def chat(self, messages: list[Conversation], sampling_params: Settings = None) -> list[Reply]: ...
+    def chat(
+        self, messages: Conversation | list[Conversation], sampling_params: Settings = None
+    ) -> Reply | list[Reply]:
+        """Return the reply to a conversation in the form of the chat API, or those to a list of them."""
+        is_list = bool(messages) and isinstance(messages[0], list)
+        prompts: list[Prompt] = [Chat(msgspec.json.encode(each)) for each in (messages if is_list else [messages])]
+        replies = self.generate(prompts, sampling_params)
+        return replies if is_list else replies[0]
+
+    def stream(self, prompt: str | Prompt, sampling_params: SamplingParams | None = None) -> Iterator[Output]:
         """Yield the reply as it comes. Leaving the iteration cancels the request."""
-        stream = self._run(self._open(Text(prompt) if isinstance(prompt, str) else prompt, sampling))
+        stream = self._run(self._open(Text(prompt) if isinstance(prompt, str) else prompt, sampling_params))
         try:
             while (output := self._run(_next(stream))) is not None:
                 yield output
         finally:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(stream.cancel)
+
+    def tokenize(self, prompt: str | Prompt) -> list[int]:
+        """Return the ids of `prompt`, however long it is."""
+        return self._run(self._engine.tokenize(Text(prompt) if isinstance(prompt, str) else prompt))
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`, control tokens as their marks."""
+        return b"".join(self._run(self._engine.detokenize(ids))).decode(errors="replace")
 
     def flush_cache(self) -> int:
         """Forget every cached page that no request holds; return how many pages that freed."""
@@ -99,6 +124,9 @@ class Engine:
 
     async def _open(self, prompt: Prompt, sampling: SamplingParams | None) -> Stream:
         return self._engine.generate(prompt, sampling)
+
+    async def _replies(self, prompts: list[Prompt], sampling: Settings, n: int) -> list[Reply]:
+        return await self._engine.generate_all(prompts, sampling, n=n).replies()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop.is_closed():

@@ -31,11 +31,15 @@ class TokenLogprob(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class PositionLogprobs(msgspec.Struct, array_like=True, frozen=True):
-    """One position: the token that stands there, its rank (1: the likeliest), and the likeliest ones in order."""
+    """One position: the token that stands there, its rank (1: the likeliest), and the likeliest ones in order.
+
+    `offset` is the number of characters of the reply before the token's first; 0 in a prompt.
+    """
 
     token: TokenLogprob
     rank: int
     top: list[TokenLogprob]
+    offset: int = 0
 
 
 class OutputDelta(Message, frozen=True):
@@ -84,7 +88,7 @@ class Tokenized(Message, frozen=True):
 
 
 class Detokenized(Message, frozen=True):
-    """Answer to `Detokenize`: the bytes of each id, control tokens as their marks."""
+    """Answer to `Detokenize`: what each id adds to a text."""
 
     call: int
     pieces: list[bytes]

@@ -64,10 +64,14 @@ class Tokenize(Message, frozen=True):
 
 
 class Detokenize(Message, frozen=True):
-    """Turn `ids` (int32 bytes) into what each of them adds to a text; answered by `Detokenized` or `CallFailed`."""
+    """Turn `ids` (int32 bytes) into what each of them adds to a text; answered by `Detokenized` or `CallFailed`.
+
+    With `skip_special` control tokens add nothing, else their marks.
+    """
 
     call: int
     ids: bytes
+    skip_special: bool = False
 
 
 TokenizerMessage = GenerateRequest | CancelTokenize | Tokenize | Detokenize

@@ -13,22 +13,25 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from tokenspeed.config import ServerConfig
-from tokenspeed.server.chat import ChatDoor
+from tokenspeed.server.apis import APIS
 from tokenspeed.server.errors import HANDLERS
+from tokenspeed.server.generation import GenerationDoor
 from tokenspeed.server.health import HealthDoor, Probes
 from tokenspeed.server.identity import Identity
+from tokenspeed.server.lookups import LOOKUPS, LookupDoor
 from tokenspeed.server.models import ModelsDoor
 from tokenspeed.server.ports import EngineLike
 
 
 def build_app(engine: EngineLike, config: ServerConfig, probes: Probes) -> Starlette:
     """Return the application in front of `engine`."""
-    chat = ChatDoor(engine, config.request_bytes_max, config.keep_alive_s)
+    work = {api.path: GenerationDoor(api, engine, config.request_bytes_max, config.keep_alive_s).post for api in APIS}
+    work |= {path: LookupDoor(lookup, engine, config.request_bytes_max).post for path, lookup in LOOKUPS.items()}
     models = ModelsDoor(engine)
     health = HealthDoor(probes)
     app = Starlette(
         routes=[
-            Route("/v1/chat/completions", chat.post, methods=["POST"]),
+            *(Route(path, post, methods=["POST"]) for path, post in work.items()),
             Route("/v1/models", models.index, methods=["GET"]),
             Route("/v1/models/{model:path}", models.one, methods=["GET"]),
             Route("/health", health.live, methods=["GET"]),

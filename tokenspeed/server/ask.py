@@ -43,7 +43,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     `logprobs` and `prompt_logprobs` are how many of the likeliest tokens are told at each position of
     reply and prompt, None for no log-probability at all. `token_ids` tells the ids beside the text,
     `tokens_as_ids` tokens as "token_id:N". With `echo` the text of the prompt comes
-    before the reply's; `echo_text` is that text where it is not the prompt's own. `scores_from` is the
+    before the reply's; of a conversation that is `echo_text`. `scores_from` is the
     first position of the prompt whose log-probability is told. `names` gives, for a parameter of the
     engine, the name that the client wrote. `is_batch`: the client sent a list of prompts.
     """
@@ -60,7 +60,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: bool = False
     tokens_as_ids: bool = False
     echo: bool = False
-    echo_text: str | None = None
+    echo_text: str = ""
     scores_from: int = 0
     is_batch: bool = False
     names: Mapping[str, str] = {}
@@ -126,14 +126,19 @@ def common(body: CommonFields, session: str) -> dict[str, Any]:
 
 def choices(prompts: list[Prompt], sampling: SamplingParams, n: int) -> list[Part]:
     """Return the parts of `n` choices for each of `prompts`."""
-    if len(prompts) * n > CHOICES_MAX:
-        raise UserError(
-            f"{len(prompts)} prompts with n {n} make {len(prompts) * n} replies; at most {CHOICES_MAX} are allowed: "
-            "send several requests.",
-            param="n" if n > 1 else "prompt",
-        )
+    check_choices(len(prompts), n, "prompt")
     each = [sampling.for_choice(index) for index in range(n)]
     return [Part(prompt, settings) for prompt in prompts for settings in each]
+
+
+def check_choices(prompts: int, n: int, name: str) -> None:
+    """Raise `UserError` unless `n` replies to each of `prompts` prompts may be asked for; `name` has the prompts."""
+    if prompts * n > CHOICES_MAX:
+        raise UserError(
+            f"{name} has {prompts} prompts, which with n {n} makes {prompts * n} replies; at most {CHOICES_MAX} are "
+            "allowed: send several requests.",
+            param=name,
+        )
 
 
 def count_of(body: CommonFields) -> int:
@@ -170,7 +175,7 @@ def check_neutral(body: CommonFields) -> None:
     """Raise `UserError` for a field that is known, not honoured, and has a value that would change something."""
     for name, allowed in NEUTRAL.items():
         value = getattr(body, name, None)
-        if value is not None and not any(_same(value, neutral) for neutral in allowed):
+        if value is not None and not any(same(value, neutral) for neutral in allowed):
             only = " or ".join(msgspec.json.encode(neutral).decode() for neutral in allowed) or "null"
             seen = shown(_as_json(name, value).decode())
             message = f"{name} is {seen}, which is not supported yet; leave it out or send {only}."
@@ -216,7 +221,7 @@ def _as_json(name: str, value: Any) -> bytes:
         raise UserError(f"{name} has a value that JSON cannot hold ({error}); send plain ones.", param=name) from None
 
 
-def _same(value: Any, neutral: Any) -> bool:
+def same(value: Any, neutral: Any) -> bool:
     """Tell whether the two are equal as JSON: `true` is not 1, but 0.0 is 0."""
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
 

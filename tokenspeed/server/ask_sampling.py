@@ -79,15 +79,11 @@ def bias(pairs: Mapping[str, float] | None) -> tuple[tuple[int, float], ...]:
 def allowed(ids: list[int] | None) -> tuple[int, ...]:
     """Return `allowed_token_ids`; an empty list would leave nothing to draw."""
     if ids is not None and not ids:
-        raise UserError(
-            "allowed_token_ids is empty; list at least one id, or leave it out.", param="allowed_token_ids"
-        )
+        raise UserError("allowed_token_ids is empty; list at least one id, or leave it out.", param="allowed_token_ids")
     return tuple(ids or ())
 
 
 def _id(key: str) -> int:
     if not (key.isascii() and key.isdecimal()) or len(key) > 10 or str(int(key)) != key:
-        raise UserError(
-            f"logit_bias has the key {shown(key)!r}; keys are token ids such as '42'.", param="logit_bias"
-        )
+        raise UserError(f"logit_bias has the key {shown(key)!r}; keys are token ids such as '42'.", param="logit_bias")
     return int(key)

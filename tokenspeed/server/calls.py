@@ -12,19 +12,24 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
+from tokenspeed.engine.batch import Batch
+from tokenspeed.engine.reply import OutputLike
 from tokenspeed.errors import TokenSpeedError, UserError
-from tokenspeed.server.ask import chat_ask
+from tokenspeed.server.apis import APIS, Api
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import internal_error, shown
 from tokenspeed.server.frames import Call, Chunk, End, Failure, Reply
+from tokenspeed.server.generation import whole
 from tokenspeed.server.health import Probes
+from tokenspeed.server.lookups import LOOKUPS, Lookup
 from tokenspeed.server.models import model_card, model_list
+from tokenspeed.server.opened import open_ask
 from tokenspeed.server.parse import decode_msgpack
-from tokenspeed.server.ports import EngineLike, StreamLike
-from tokenspeed.server.replies import ReplyHead, collect, cut_short
-from tokenspeed.server.schema import ChatRequest
+from tokenspeed.server.ports import EngineLike
+from tokenspeed.server.telling import Teller
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -38,7 +43,8 @@ class Calls:
         self._engine = engine
         self._probes = probes
         self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
-            "/v1/chat/completions": self._chat,
+            **{api.path: partial(self._generate, api) for api in APIS},
+            **{path: partial(self._look_up, lookup) for path, lookup in LOOKUPS.items()},
             "/v1/models": self._models,
             "/health": self._health,
             "/ready": self._ready,
@@ -64,17 +70,20 @@ class Calls:
             raise UserError(f"There is no {shown(path)}; use {', '.join(self._routes)}.", status=404, code="not_found")
         return self._routes[path]
 
-    async def _chat(self, call: Call, send: Send) -> None:
-        ask = chat_ask(decode_msgpack(bytes(call.body), ChatRequest), self._engine.model)
-        stream = self._engine.generate(ask.prompt, ask.sampling, namespace=ask.namespace, session=ask.session)
-        head = ReplyHead.new(self._engine.model.served_name)
+    async def _generate(self, api: Api, call: Call, send: Send) -> None:
+        ask = api.ask(decode_msgpack(bytes(call.body), api.body), self._engine.model, "")
+        batch, known = await open_ask(self._engine, ask)
+        teller = api.teller(ask, known, self._engine.model.served_name)
         try:
             if ask.stream:
-                await _stream(stream, head, ask.include_usage, send)
+                await _stream(batch, teller, send)
             else:
-                await send(Reply(200, head.whole(*await collect(stream))))
+                await send(Reply(200, teller.whole(await whole(batch, teller))))
         finally:
-            stream.cancel()
+            batch.cancel()
+
+    async def _look_up(self, lookup: Lookup, call: Call, send: Send) -> None:
+        await send(Reply(200, await lookup.answer(self._engine, decode_msgpack(bytes(call.body), lookup.body))))
 
     async def _models(self, _call: Call, send: Send) -> None:
         await send(Reply(200, model_list(model_card(self._engine.model, 0))))
@@ -98,15 +107,16 @@ def failure(error: TokenSpeedError) -> Failure:
     return Failure(error.status, error.code, error.message, error.param)
 
 
-async def _stream(stream: StreamLike, head: ReplyHead, include_usage: bool, send: Send) -> None:
-    await stream.accepted()
-    await send(Chunk(head.delta(role="assistant", content="")))
-    async for output in stream:
-        if output.text:
-            await send(Chunk(head.delta(content=output.text)))
-        if output.finish:
-            await send(Chunk(head.finish(output)))
-            if include_usage:
-                await send(Chunk(head.usage(output)))
-            return await send(End())
-    raise cut_short()
+async def _stream(batch: Batch[OutputLike], teller: Teller, send: Send) -> None:
+    for piece in teller.opening():
+        await send(Chunk(piece))
+    try:
+        async for index, output in batch:
+            teller.tally.note(index, output)
+            for piece in teller.pieces(index, output):
+                await send(Chunk(piece))
+    except TokenSpeedError as error:
+        raise teller.ask.renamed(error) from None
+    for piece in teller.closing():
+        await send(Chunk(piece))
+    await send(End())

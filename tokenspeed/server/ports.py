@@ -8,45 +8,17 @@ Invariant: nothing here is called from a thread other than the event loop's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tokenspeed.config import DeviceSettings, ModelConfig
+from tokenspeed.engine import batch
+from tokenspeed.engine.reply import OutputLike
 from tokenspeed.messages.engine import SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
 
-
-class OutputLike(Protocol):
-    """New text and ids of one reply; `finish` is "" while it goes on, else "stop" or "length"."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def finish(self) -> str: ...
-    @property
-    def stop_reason(self) -> str | int | None: ...
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def cached_tokens(self) -> int: ...
-    @property
-    def completion_tokens(self) -> int: ...
-
-
-class StreamLike(Protocol):
-    """One reply. Awaiting and iterating raise `UserError` or `EngineError`."""
-
-    @property
-    def request(self) -> int: ...
-
-    async def accepted(self) -> None:
-        """Return when the scheduler has taken the request: from here on the caller did nothing wrong."""
-
-    def __aiter__(self) -> AsyncIterator[OutputLike]: ...
-
-    def cancel(self) -> None:
-        """End the reply now, in whatever state it is; a second call does nothing."""
+StreamLike = batch.StreamLike[OutputLike]
 
 
 class HealthLike(Protocol):
@@ -90,6 +62,8 @@ class EngineLike(Protocol):
     async def start(self) -> None: ...
     def health(self) -> HealthLike: ...
     def generate(self, prompt: Prompt, sampling: SamplingParams, *, namespace: str, session: str) -> StreamLike: ...
+    async def tokenize(self, prompt: Prompt) -> list[int]: ...
+    async def detokenize(self, ids: Sequence[int], *, skip_special: bool = False) -> list[bytes]: ...
     async def flush_cache(self) -> int: ...
     async def stats(self) -> SchedulerStats: ...
     async def drain(self, timeout_s: float) -> None: ...

@@ -1,36 +1,23 @@
 """What a chat reply looks like, whole and in chunks.
 
-Owns ids, objects and field order of the answers; both doors send these. A chunk of the HTTP stream
-is glued from parts that are built once for each request, so that a token costs one string encoding.
+Owns ids, objects and field order of the chat API's answers. It does not know how they are sent.
 
-Invariant: the chunks of `JsonChunks` decode to what `ChatChunk` encodes.
+Invariant: the chunks of a choice are a role, its text, and one finish.
 """
 
 from __future__ import annotations
 
-import secrets
-import time
 from typing import Any
 
 import msgspec
 
-from tokenspeed.errors import EngineError
-from tokenspeed.server.ports import OutputLike, StreamLike
+from tokenspeed.engine.reply import OutputLike, Reply
+from tokenspeed.server.logprobs import ChoiceLogprobs, PromptLogprobs, chat_logprobs, prompt_logprobs
+from tokenspeed.server.tally import Usage
+from tokenspeed.server.telling import Teller
 
-
-class PromptDetails(msgspec.Struct, frozen=True):
-    """`cached_tokens` of the prompt were found in the cache."""
-
-    cached_tokens: int
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """Tokens of one reply; only kept tokens count."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails
+Unset = msgspec.UnsetType
+UNSET = msgspec.UNSET
 
 
 class ReplyMessage(msgspec.Struct, frozen=True):
@@ -41,13 +28,14 @@ class ReplyMessage(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The one choice of a whole answer; `stop_reason` is the stop string that matched."""
+    """A choice of a whole answer; `stop_reason` is the stop string or id that matched."""
 
     index: int
     message: ReplyMessage
-    logprobs: None
+    logprobs: ChoiceLogprobs | None
     finish_reason: str
     stop_reason: str | int | None
+    token_ids: list[int] | Unset = UNSET
 
 
 class ChatCompletion(msgspec.Struct, frozen=True):
@@ -59,16 +47,19 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     model: str
     choices: list[Choice]
     usage: Usage
+    prompt_logprobs: PromptLogprobs | Unset = UNSET
+    prompt_token_ids: list[int] | Unset = UNSET
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
-    """The one choice of a chunk."""
+    """A choice in a chunk."""
 
     index: int
     delta: dict[str, str]
-    logprobs: None
-    finish_reason: str | None
-    stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
+    logprobs: ChoiceLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | Unset | None = UNSET
+    token_ids: list[int] | Unset = UNSET
 
 
 class ChatChunk(msgspec.Struct, frozen=True):
@@ -79,91 +70,73 @@ class ChatChunk(msgspec.Struct, frozen=True):
     created: int
     model: str
     choices: list[ChunkChoice]
-    usage: Usage | msgspec.UnsetType = msgspec.UNSET
+    usage: Usage | Unset = UNSET
+    prompt_token_ids: list[int] | Unset = UNSET
 
 
-class ReplyHead(msgspec.Struct, frozen=True):
-    """What every piece of one reply repeats."""
+class ChatTeller(Teller):
+    """Tells chat replies."""
 
-    id: str
-    created: int
-    model: str
+    id_prefix = "chatcmpl"
 
-    @classmethod
-    def new(cls, model: str) -> ReplyHead:
-        """Return the head of a new reply."""
-        return cls(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), model)
+    def opening(self) -> list[Any]:
+        """Return the role of each choice, and after it what is echoed."""
+        told = []
+        for index in range(len(self.ask.parts)):
+            ids = self.known_of(index).ids
+            role = ChunkChoice(index, {"role": "assistant", "content": ""})
+            told.append(self._chunk(role, UNSET if ids is None else ids))
+            if self.known_of(index).echo:
+                told.append(self.text(index, self.known_of(index).echo))
+        return told
 
-    def chunk(self, choices: list[ChunkChoice], usage: Usage | msgspec.UnsetType = msgspec.UNSET) -> ChatChunk:
-        """Return a chunk of this reply."""
-        return ChatChunk(self.id, "chat.completion.chunk", self.created, self.model, choices, usage)
+    def text(self, index: int, text: str) -> ChatChunk:
+        """Return the chunk that brings `text` alone."""
+        return self._chunk(ChunkChoice(index, {"content": text}))
 
-    def delta(self, **delta: str) -> ChatChunk:
-        """Return a chunk that goes on with the reply."""
-        return self.chunk([ChunkChoice(0, delta, None, None)])
-
-    def finish(self, last: OutputLike) -> ChatChunk:
-        """Return the chunk that says why the reply ends."""
-        return self.chunk([ChunkChoice(0, {}, None, last.finish, last.stop_reason)])
-
-    def usage(self, last: OutputLike) -> ChatChunk:
-        """Return the extra chunk with the usage."""
-        return self.chunk([], usage_of(last))
-
-    def whole(self, text: str, last: OutputLike) -> ChatCompletion:
-        """Return the whole answer; `last` is the reply's last output."""
-        choice = Choice(0, ReplyMessage("assistant", text), None, last.finish, last.stop_reason)
-        return ChatCompletion(self.id, "chat.completion", self.created, self.model, [choice], usage_of(last))
-
-
-class JsonChunks:
-    """The chunks of one reply as server-sent events."""
-
-    def __init__(self, head: ReplyHead) -> None:
-        self._head = head
-        self._encode = msgspec.json.Encoder().encode
-        mark = "-"
-        before, after = event(head.delta(content=mark)).rsplit(self._encode(mark), 1)
-        self._before, self._after = before, after
-
-    def role(self) -> bytes:
-        """Return the first event."""
-        return event(self._head.delta(role="assistant", content=""))
-
-    def text(self, text: str) -> bytes:
-        """Return the event that brings `text`."""
-        return b"".join((self._before, self._encode(text), self._after))
-
-    def end(self, last: OutputLike, include_usage: bool) -> bytes:
-        """Return the events that end the reply, `[DONE]` included."""
-        usage = event(self._head.usage(last)) if include_usage else b""
-        return event(self._head.finish(last)) + usage + DONE
-
-
-DONE = b"data: [DONE]\n\n"
-
-
-def event(data: Any) -> bytes:
-    """Return `data` as one server-sent event."""
-    return b"data: " + msgspec.json.encode(data) + b"\n\n"
-
-
-def usage_of(last: OutputLike) -> Usage:
-    """Return the usage of a reply whose last output is `last`."""
-    total = last.prompt_tokens + last.completion_tokens
-    return Usage(last.prompt_tokens, last.completion_tokens, total, PromptDetails(last.cached_tokens))
-
-
-async def collect(stream: StreamLike) -> tuple[str, OutputLike]:
-    """Return the text of a whole reply and its last output."""
-    parts = []
-    async for output in stream:
-        parts.append(output.text)
+    def pieces(self, index: int, output: OutputLike) -> list[Any]:
+        """Return the chunk with what is new, if anything is, and the one that says why the choice ends."""
+        told = []
+        if output.text or (output.ids and not self.is_plain):
+            told.append(self._chunk(self._delta(index, output)))
         if output.finish:
-            return "".join(parts), output
-    raise cut_short()
+            end = ChunkChoice(index, {}, finish_reason=output.finish, stop_reason=output.stop_reason)
+            told.append(self._chunk(end))
+        return told
 
+    def closing(self) -> list[Any]:
+        """Return the extra chunk with the usage, if it is wanted."""
+        return [self._of([], self.tally.usage())] if self.ask.include_usage else []
 
-def cut_short() -> EngineError:
-    """Return what is told of a stream that ends without its finish."""
-    return EngineError("The reply ended before it was finished; send the request again.")
+    def whole(self, replies: list[Reply]) -> ChatCompletion:
+        """Return the whole answer."""
+        scores, ids = replies[0].prompt_logprobs, self.known[0].ids
+        return ChatCompletion(
+            self.head.id,
+            "chat.completion",
+            self.head.created,
+            self.head.model,
+            [self._choice(index, reply) for index, reply in enumerate(replies)],
+            self.tally.usage(),
+            UNSET if self.ask.prompt_logprobs is None else prompt_logprobs(scores or [], self.ask.prompt_logprobs),
+            UNSET if ids is None else ids,
+        )
+
+    def _choice(self, index: int, reply: Reply) -> Choice:
+        message = ReplyMessage("assistant", self.known_of(index).echo + reply.text)
+        ids = reply.ids if self.ask.token_ids else UNSET
+        return Choice(index, message, self._logprobs(reply), reply.finish, reply.stop_reason, ids)
+
+    def _delta(self, index: int, output: OutputLike) -> ChunkChoice:
+        ids = output.ids if self.ask.token_ids else UNSET
+        return ChunkChoice(index, {"content": output.text}, self._logprobs(output), token_ids=ids)
+
+    def _logprobs(self, told: OutputLike) -> ChoiceLogprobs | None:
+        return None if self.ask.logprobs is None else chat_logprobs(told.logprobs or (), self.ask.tokens_as_ids)
+
+    def _chunk(self, choice: ChunkChoice, prompt_ids: list[int] | Unset = UNSET) -> ChatChunk:
+        return self._of([choice], self.tally.usage() if self.ask.continuous_usage else UNSET, prompt_ids)
+
+    def _of(self, choices: list[ChunkChoice], usage: Usage | Unset, prompt_ids: list[int] | Unset = UNSET) -> ChatChunk:
+        head = self.head
+        return ChatChunk(head.id, "chat.completion.chunk", head.created, head.model, choices, usage, prompt_ids)

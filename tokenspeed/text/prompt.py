@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from tokenspeed.config import TokenizerConfig
@@ -60,6 +61,7 @@ class PromptBuilder:
         if sample is not None:
             self._warn_of_lost_marks(sample)
         self.vocab_tokens = tokenizer.vocab_tokens
+        self._all_bytes = tokenizer.vocabulary.all_bytes()
         self.end_ids = tuple(sorted(tokenizer.vocabulary.end_ids | self._end_mark(sample)))
 
     def ids(self, prompt: Prompt) -> array[int]:
@@ -68,15 +70,31 @@ class PromptBuilder:
         Raises `UserError` for messages that are malformed or that the template refuses, ids that
         the model does not have, an empty prompt, and (code "context_length_exceeded") a long one.
         """
-        match prompt:
-            case Chat():
-                ids = self._chat(prompt)
-            case Text():
-                ids = self._text(prompt)
-            case Ids():
-                ids = self._given(prompt)
+        ids = self._any(prompt)
         self._check_length(len(ids), "messages" if isinstance(prompt, Chat) else "prompt")
         return ids
+
+    def encoded(self, prompt: Prompt) -> bytes:
+        """Return the int32 bytes of the ids of `prompt`, which may have any length; raise as `ids` does."""
+        return self._any(prompt).tobytes()
+
+    def pieces(self, ids: Sequence[int] | memoryview, skip_special: bool = False) -> list[bytes]:
+        """Return what each of `ids` adds to a text; raise `UserError` for ids that the model does not have.
+
+        Control tokens add their marks, or nothing with `skip_special`.
+        """
+        self._check_ids(ids, "tokens")
+        table = self._tokenizer.vocabulary.token_bytes if skip_special else self._all_bytes
+        return [table[token] for token in ids]
+
+    def _any(self, prompt: Prompt) -> array[int]:
+        match prompt:
+            case Chat():
+                return self._chat(prompt)
+            case Text():
+                return self._text(prompt)
+            case Ids():
+                return self._given(prompt)
 
     def rendered(self, chat: Chat) -> str:
         """Return the text of a conversation as the template writes it, with `trusted` spans."""
@@ -110,13 +128,15 @@ class PromptBuilder:
         if len(given.ids) % 4:
             raise UserError("The prompt's ids are no int32 array.", param="prompt")
         ids = array("i", given.ids)
-        if ids and not 0 <= min(ids) <= max(ids) < self._tokenizer.vocab_tokens:
-            wrong = next(token for token in ids if not 0 <= token < self._tokenizer.vocab_tokens)
-            raise UserError(
-                f"The prompt has the token id {wrong}; 0 to {self._tokenizer.vocab_tokens - 1} are allowed.",
-                param="prompt",
-            )
+        self._check_ids(ids, "prompt")
         return ids
+
+    def _check_ids(self, ids: Sequence[int] | memoryview, param: str) -> None:
+        if len(ids) and not 0 <= min(ids) <= max(ids) < self.vocab_tokens:
+            wrong = next(token for token in ids if not 0 <= token < self.vocab_tokens)
+            raise UserError(
+                f"{_THE[param]} the token id {wrong}; 0 to {self.vocab_tokens - 1} are allowed.", param=param
+            )
 
     def _check_length(self, tokens: int, param: str) -> None:
         if tokens == 0:
@@ -163,5 +183,6 @@ class PromptBuilder:
             )
 
 
+_THE = {"prompt": "The prompt has", "tokens": "tokens has"}
 _ASKED = "What is two and two?"
 _ANSWERED = "Two and two is four."

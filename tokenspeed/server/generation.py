@@ -1,0 +1,68 @@
+"""The endpoints that generate, whole and streamed, over HTTP.
+
+Owns the way from a body to an answer. Everything that can be the caller's fault is found before the
+first header: every prompt has been accepted when a stream's headers go out.
+
+Invariant: when the endpoint or its response returns, the engine no longer works for this request.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tokenspeed.engine.batch import Batch
+from tokenspeed.engine.reply import OutputLike, Reply
+from tokenspeed.errors import TokenSpeedError
+from tokenspeed.server.apis import Api
+from tokenspeed.server.body import read_body
+from tokenspeed.server.disconnect import unless_gone, until_gone
+from tokenspeed.server.opened import open_ask
+from tokenspeed.server.parse import decode_json
+from tokenspeed.server.ports import EngineLike
+from tokenspeed.server.sse import KEEP_ALIVE_S, EventStream
+from tokenspeed.server.telling import Teller
+
+SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session-id")
+
+
+class GenerationDoor:
+    """The endpoint of `api`. Bodies above `bytes_max` bytes are refused."""
+
+    def __init__(self, api: Api, engine: EngineLike, bytes_max: int, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+        self._api = api
+        self._engine = engine
+        self._bytes_max = bytes_max
+        self._keep_alive_s = keep_alive_s
+
+    async def post(self, request: Request) -> Response:
+        """Answer one request; raise `UserError`, `EngineError` or `ClientGone`."""
+        body = decode_json(await read_body(request, self._bytes_max), self._api.body)
+        ask = self._api.ask(body, self._engine.model, _session(request))
+        batch, known = await unless_gone(open_ask(self._engine, ask), until_gone(request.receive))
+        teller = self._api.teller(ask, known, self._engine.model.served_name)
+        if ask.stream:
+            return EventStream(batch, teller, keep_alive_s=self._keep_alive_s)
+        request.state.last = teller.tally
+        try:
+            replies = await unless_gone(whole(batch, teller), until_gone(request.receive))
+        finally:
+            batch.cancel()
+        return Response(msgspec.json.encode(teller.whole(replies)), media_type="application/json")
+
+
+async def whole(batch: Batch[OutputLike], teller: Teller) -> list[Reply]:
+    """Return the replies of `batch`, counted by the teller's tally."""
+    try:
+        replies = await batch.replies()
+    except TokenSpeedError as error:
+        raise teller.ask.renamed(error) from None
+    for index, reply in enumerate(replies):
+        teller.tally.note(index, reply)
+    return replies
+
+
+def _session(request: Request) -> str:
+    """Return what the client calls its session, "" if it says nothing."""
+    return next((value for name in SESSION_HEADERS if (value := request.headers.get(name))), "")
