@@ -219,14 +219,17 @@ def test_an_unknown_model_is_404_and_names_the_served_one() -> None:
     assert ask(model="m") == ask()
 
 
-@pytest.mark.parametrize("name", NEUTRAL)
+CHAT_NEUTRAL = [name for name in NEUTRAL if name in ChatRequest.__struct_fields__]
+
+
+@pytest.mark.parametrize("name", CHAT_NEUTRAL)
 def test_what_cannot_be_honoured_is_refused_by_name(name: str) -> None:
     error = refused(**{name: {"something": "else"}})
     assert (error.status, error.code, error.param) == (400, "unsupported_parameter", name)
     assert error.message.startswith(f"{name} is ")
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NEUTRAL.items() for value in values])
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in CHAT_NEUTRAL for value in NEUTRAL[name]])
 def test_what_changes_nothing_is_accepted(name: str, value: Any) -> None:
     assert ask(**{name: value}) == ask()
 

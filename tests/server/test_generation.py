@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from tests.server.doors import CHAT, HI, Door, events, knock, request_bytes, until
-from tests.server.fake_engine import END, FOREVER, FakeEngine, Output
+from tests.server.fake_engine import END, FOREVER, FakeEngine, Output, Step
+from tests.server.positions import position
 from tokenspeed.errors import EngineError, UserError
 from tokenspeed.messages.tokenizer import Chat
 
@@ -190,6 +191,107 @@ def test_a_model_name_and_any_content_type_are_fine() -> None:
         assert reply.status_code == 200
 
     knock(test)
+
+
+def a_choice(number: int) -> list[Step]:
+    """Return the steps of a reply whose outputs come between those of its neighbours."""
+    one, two = position(b"a", -1.0, offset=0), position(b"b", -2.0, top=((b"x", -0.5),), offset=1)
+    pause = 0.004 * (number + 1)
+    return [
+        Output(f"a{number}", logprobs=[one], cached_tokens=number),
+        pause,
+        Output("b", finish="stop" if number else "length", logprobs=[two], completion_tokens=2, cached_tokens=number),
+    ]
+
+
+def test_several_choices_of_a_whole_reply() -> None:
+    async def test(door: Door) -> None:
+        told = (await door.chat(n=3, seed=1)).json()
+        assert [(each["index"], each["message"]["content"]) for each in told["choices"]] == [
+            (number, f"a{number}b") for number in range(3)
+        ]
+        assert [each["finish_reason"] for each in told["choices"]] == ["length", "stop", "stop"]
+        assert told["usage"]["prompt_tokens"] == 7
+        assert told["usage"]["completion_tokens"] == 6
+        assert told["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        assert [asked[1].seed for asked in door.engine.asked] == [1, 2, 3]
+
+    knock(test, lambda: FakeEngine(script=[a_choice(number) for number in range(3)]).begin())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_choice_that_fails_ends_the_reply_with_one_error(stream: bool) -> None:
+    async def test(door: Door) -> None:
+        reply = await door.chat(n=3, stream=stream)
+        if stream:
+            *_, error, done = events(reply.text)
+            assert done == "[DONE]"
+            assert [each["error"]["message"] for each in [error]] == ["lost"]
+            assert reply.text.count('"error"') == 1
+        else:
+            assert (reply.status_code, reply.json()["error"]["message"]) == (500, "lost")
+        await until(lambda: door.engine.requests_open == 0)
+        assert sorted(door.engine.cancelled) == [1, 3]
+
+    script = [FOREVER, [Output("a"), 0.01, EngineError("lost")], FOREVER]
+    knock(test, lambda: FakeEngine(script=script).begin())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_cancels_every_choice(stream: bool) -> None:
+    async def test(door: Door) -> None:
+        _, writer = await door.connect()
+        writer.write(request_bytes(json.dumps({**HI, "stream": stream, "n": 4}).encode()))
+        await until(lambda: door.engine.requests_open == 4)
+        await asyncio.sleep(0.01)
+        writer.close()
+        await until(lambda: door.engine.requests_open == 0)
+        assert sorted(door.engine.cancelled) == [1, 2, 3, 4]
+
+    knock(test, lambda: FakeEngine(script=[FOREVER]).begin())
+
+
+@pytest.mark.parametrize("n", [0, 129])
+def test_a_wrong_number_of_choices_is_refused_before_the_headers(n: int) -> None:
+    async def test(door: Door) -> None:
+        reply = await door.chat(n=n, stream=True)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "n")
+
+    knock(test)
+
+
+def test_each_chunk_has_the_usage_if_that_is_asked() -> None:
+    async def test(door: Door) -> None:
+        asked = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        *chunks, _ = events((await door.chat(**asked)).text)
+        assert all("usage" in chunk for chunk in chunks)
+        assert [chunk["usage"]["completion_tokens"] for chunk in chunks][-2:] == [3, 3]
+
+    knock(test)
+
+
+def test_the_openai_package_reads_streamed_choices_with_logprobs() -> None:
+    async def test(door: Door) -> None:
+        async with openai.AsyncOpenAI(base_url=f"{door.url}/v1", api_key="none", max_retries=0) as client:
+            texts, tokens, ends = ["", ""], [[""], [""]], ["", ""]
+            async for chunk in await client.chat.completions.create(
+                model="fake-model",
+                messages=[{"role": "user", "content": "Hi"}],
+                n=2,
+                logprobs=True,
+                top_logprobs=1,
+                stream=True,
+            ):
+                for choice in chunk.choices:
+                    texts[choice.index] += choice.delta.content or ""
+                    ends[choice.index] += choice.finish_reason or ""
+                    for each in choice.logprobs.content or () if choice.logprobs else ():
+                        tokens[choice.index].append(each.token + "".join(top.token for top in each.top_logprobs))
+            assert texts == ["a0b", "a1b"]
+            assert ends == ["length", "stop"]
+            assert tokens == [["", "a", "bx"]] * 2
+
+    knock(test, lambda: FakeEngine(script=[a_choice(number) for number in range(2)]).begin())
 
 
 def test_the_openai_package_reads_every_answer() -> None:
