@@ -155,8 +155,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the doors.
 
     `socket` is the path of the Unix socket; None puts it into `runtime_dir()`. Without `http` there
-    is only that. `keep_alive_s` is the longest silence of an open stream. `idle_s_max` closes a
-    connection that nobody uses: longer than clients and proxies keep theirs. `stop_with_stdin` ends
+    is only that. `metrics` opens `/metrics`. `keep_alive_s` is the longest silence of an open stream.
+    `idle_s_max` closes a connection that nobody uses: longer than clients and proxies keep theirs. `stop_with_stdin` ends
     the server when its standard input closes, so that it cannot outlive the one who started it.
     """
 
@@ -164,6 +164,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8000
     drain_timeout_s: float = 30.0
     http: bool = True
+    metrics: bool = True
     socket: str | None = None
     request_bytes_max: int = 32 << 20
     keep_alive_s: float = 15.0

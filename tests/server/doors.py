@@ -17,6 +17,7 @@ from tokenspeed.server.app import build_app
 from tokenspeed.server.bind import bind, url_of
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
+from tokenspeed.server.metrics import Metrics
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -55,7 +56,7 @@ async def opened(engine: FakeEngine, **settings: Any) -> AsyncIterator[Door]:
     """Yield an open door in front of `engine`."""
     sock = bind("127.0.0.1", 0)
     config = ServerConfig(**settings)
-    server = HttpServer(build_app(engine, config, Probes(engine)), [sock], config.idle_s_max)
+    server = HttpServer(build_app(engine, config, Probes(engine), Metrics(engine)), [sock], config.idle_s_max)
     url = url_of(sock)
     await server.start()
     try:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
+from tokenspeed.engine.meter import Meter
 from tokenspeed.errors import EngineError, UserError
 from tokenspeed.messages.base import unpack_ids
 from tokenspeed.messages.engine import PositionLogprobs, SchedulerStats
@@ -135,6 +136,7 @@ class FakeEngine:
         self.model = ModelConfig(path="/models/fake.gguf", served_name=name, max_model_len=2048)
         self.device = DEVICE_DEFAULTS["cpu"]
         self.checkpoint = Checkpoint()
+        self.meter = Meter()
         self.script = list(script)
         self.accept = accept
         self.start_steps = start

@@ -15,6 +15,7 @@ import uvloop
 from tests.server.fake_engine import FakeEngine
 from tokenspeed.server.calls import Calls
 from tokenspeed.server.health import Probes
+from tokenspeed.server.metrics import Metrics
 from tokenspeed.server.unix import UnixDoor, bind_unix
 
 Knock = Callable[[FakeEngine, Path], Coroutine[Any, Any, None]]
@@ -23,7 +24,7 @@ Knock = Callable[[FakeEngine, Path], Coroutine[Any, Any, None]]
 @asynccontextmanager
 async def unix_door(engine: FakeEngine, path: Path, bytes_max: int = 1 << 20) -> AsyncIterator[None]:
     """Keep a Unix door open in front of `engine`."""
-    door = UnixDoor(Calls(engine, Probes(engine)), *bind_unix(str(path)), bytes_max)
+    door = UnixDoor(Calls(engine, Probes(engine), Metrics(engine)), *bind_unix(str(path)), bytes_max)
     await door.start()
     try:
         yield

@@ -26,6 +26,7 @@ from tokenspeed.actors.supervisor import Supervisor
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
+from tokenspeed.engine.meter import Meter
 from tokenspeed.engine.stream import Output, Stream
 from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, UserError, fatal_request
 from tokenspeed.messages.base import Message, pack_ids, unpack_ids
@@ -65,6 +66,7 @@ class AsyncEngine:
         self.config = config
         self.checkpoint, self.model, self.device = resolve(config)
         self._on_event = on_event or (lambda text: None)
+        self.meter = Meter()
         self._streams: dict[int, Stream] = {}
         self._calls: dict[int, asyncio.Future[Message]] = {}
         self._next_request = 1
@@ -96,6 +98,7 @@ class AsyncEngine:
         except TimeoutError as error:
             await self.close()
             raise StartError(f"No token came within {FIRST_TOKEN_LIMIT_S:.0f} s of loading the model.") from error
+        self.meter = Meter()
         self._started = True
 
     @property
@@ -229,6 +232,7 @@ class AsyncEngine:
         number, self._next_request = self._next_request, self._next_request + 1
         message = GenerateRequest(number, 0, prompt, sampling, namespace, session)
         stream = self._streams[number] = Stream(message, self._ended)
+        self.meter.opened(number)
         self._idle.clear()
         if self._fence_epoch is None:
             self._supervisor.outbox.send("tokenizer", message)
@@ -237,6 +241,7 @@ class AsyncEngine:
     def _ended(self, stream: Stream) -> None:
         if self._streams.pop(stream.request, None) is None:
             return
+        self.meter.ended(stream.request, cancelled=stream.is_cancelled)
         if not self._streams:
             self._idle.set()
         if stream.is_cancelled:
@@ -277,6 +282,8 @@ class AsyncEngine:
         match message:
             case OutputDelta():
                 if (stream := self._streams.get(message.request)) is not None:
+                    known = max(message.first, len(stream.delivered))
+                    self.meter.output(message, max(0, message.first + len(message.ids) // 4 - known))
                     stream.push(message)
             case Accepted():
                 if (stream := self._streams.get(message.request)) is not None:

@@ -25,6 +25,7 @@ from tokenspeed.server.frames import Call, Chunk, End, Failure, Reply
 from tokenspeed.server.generation import whole
 from tokenspeed.server.health import Probes
 from tokenspeed.server.lookups import LOOKUPS, Lookup
+from tokenspeed.server.metrics import Metrics
 from tokenspeed.server.models import model_card, model_list
 from tokenspeed.server.opened import open_ask
 from tokenspeed.server.parse import decode_msgpack
@@ -39,7 +40,7 @@ log = logging.getLogger("tokenspeed.server")
 class Calls:
     """The routes onto `engine`."""
 
-    def __init__(self, engine: EngineLike, probes: Probes) -> None:
+    def __init__(self, engine: EngineLike, probes: Probes, metrics: Metrics | None = None) -> None:
         self._engine = engine
         self._probes = probes
         self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
@@ -51,6 +52,8 @@ class Calls:
             "/flush_cache": self._flush_cache,
             "/stats": self._stats,
         }
+        if metrics is not None:
+            self._routes["/metrics"] = partial(self._metrics, metrics)
 
     async def answer(self, call: Call, send: Send) -> None:
         """Answer `call` through `send`; cancelling this cancels what the call asked for."""
@@ -93,6 +96,9 @@ class Calls:
 
     async def _ready(self, _call: Call, send: Send) -> None:
         await send(Reply(*self._probes.ready()))
+
+    async def _metrics(self, metrics: Metrics, _call: Call, send: Send) -> None:
+        await send(Reply(200, await metrics.text()))
 
     async def _flush_cache(self, _call: Call, send: Send) -> None:
         await send(Reply(200, {"pages_freed": await self._engine.flush_cache()}))

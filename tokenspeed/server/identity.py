@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import error_response, internal_error, shown
 
-QUIET_PATHS = ("/health", "/ready")
+QUIET_PATHS = ("/health", "/ready", "/metrics")
 STATUS_CLIENT_GONE = 499
 _PLAIN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from tokenspeed.config import DeviceSettings, ModelConfig
 from tokenspeed.engine import batch
+from tokenspeed.engine.meter import Meter
 from tokenspeed.engine.reply import OutputLike
 from tokenspeed.messages.engine import SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
@@ -54,6 +55,8 @@ class EngineLike(Protocol):
     def device(self) -> DeviceSettings: ...
     @property
     def checkpoint(self) -> CheckpointLike: ...
+    @property
+    def meter(self) -> Meter: ...
     @property
     def ready(self) -> bool: ...
     @property

@@ -27,6 +27,7 @@ from tokenspeed.server.app import build_app
 from tokenspeed.server.calls import Calls
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
+from tokenspeed.server.metrics import Metrics
 from tokenspeed.server.ports import EngineLike
 from tokenspeed.server.unix import UnixDoor
 
@@ -149,10 +150,11 @@ class Service:
     def _build_doors(self) -> list[Door]:
         config, sockets = self._config, self._sockets
         probes = Probes(self._engine, lambda: self.draining)
-        calls = Calls(self._engine, probes)
+        metrics = Metrics(self._engine)
+        calls = Calls(self._engine, probes, metrics if config.metrics else None)
         doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
         if sockets.http is not None:
-            app = build_app(self._engine, config, probes)
+            app = build_app(self._engine, config, probes, metrics)
             doors.append(HttpServer(app, [sockets.http], config.idle_s_max))
         return doors
 
