@@ -86,6 +86,11 @@ def seconds(text: str) -> float:
     return value
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Read names with commas between them."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def size(text: str) -> int:
     """Read a number of bytes: 1073741824, 1G, 1.5GiB (powers of 1024)."""
     found = _SIZE.fullmatch(text.strip())

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tokenspeed.cli.parser import Parser, fraction, seconds, size, whole
+from tokenspeed.cli.arguments import hide_argument
+from tokenspeed.cli.parser import Parser, fraction, names, seconds, size, whole
 from tokenspeed.cli.screen import Screen
 from tokenspeed.config import (
     DEVICE_DEFAULTS,
@@ -25,7 +26,9 @@ from tokenspeed.config import (
     GPU_MEMORY_UTILIZATION_MIN,
     LOAD_FORMATS,
     EngineConfig,
+    Secret,
     ServerConfig,
+    key_from_environment,
     seconds_since_make,
 )
 from tokenspeed.demo import ABSENT, find_demo
@@ -45,6 +48,9 @@ def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
     """Run the command and return its exit code; `make_engine` stands in for `AsyncEngine`."""
     begun_s = time.monotonic()
     options = parser().read(argv)
+    for secret in (*options.api_keys, options.admin_key):
+        if secret is not None:
+            hide_argument(secret.value)
     screen = Screen(sys.stderr, options.quiet)
     if options.model is None and make_engine is None and find_demo() is None:
         screen.complain(ABSENT)
@@ -68,6 +74,8 @@ def parser() -> Parser:
     )
     _add_engine_options(reader.add_argument_group("engine"))
     _add_server_options(reader.add_argument_group("server"))
+    _add_access_options(reader.add_argument_group("access"))
+    _add_limit_options(reader.add_argument_group("limits"))
     return reader
 
 
@@ -79,7 +87,14 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
 def server_config(options: argparse.Namespace) -> ServerConfig:
     """Return what `options` ask of the doors."""
     named = {name: getattr(options, name) for name in ServerConfig.__struct_fields__ if hasattr(options, name)}
+    named["api_keys"] = tuple(options.api_keys) or _from_environment("TOKENSPEED_API_KEY")
+    named["admin_key"] = options.admin_key or key_from_environment("TOKENSPEED_ADMIN_KEY")
     return ServerConfig(**named)
+
+
+def _from_environment(variable: str) -> tuple[Secret, ...]:
+    key = key_from_environment(variable)
+    return (key,) if key else ()
 
 
 def _add_engine_options(add: argparse._ArgumentGroup) -> None:
@@ -157,6 +172,20 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         help="tokens by which a running request is expected to grow when another wants in",
     )
     add.add_argument(
+        "--max-queued-requests",
+        type=whole(0, 1 << 20),
+        default=default.max_queued_requests,
+        metavar="N",
+        help="requests that wait beside those computed; more get 503 (%(default)s)",
+    )
+    add.add_argument(
+        "--max-queued-bytes",
+        type=size,
+        default=default.max_queued_bytes,
+        metavar="SIZE",
+        help="bytes of prompts of all open requests; more get 503 (512M)",
+    )
+    add.add_argument(
         "--stall-limit",
         dest="stall_limit_s",
         type=seconds,
@@ -185,14 +214,6 @@ def _add_server_options(add: argparse._ArgumentGroup) -> None:
         help="seconds that open requests have after SIGTERM (%(default)s)",
     )
     add.add_argument(
-        "--max-request-bytes",
-        dest="request_bytes_max",
-        type=size,
-        default=default.request_bytes_max,
-        metavar="SIZE",
-        help="largest request body (32M)",
-    )
-    add.add_argument(
         "--http", action=argparse.BooleanOptionalAction, default=default.http, help="open the HTTP port as well (on)"
     )
     add.add_argument("--socket", metavar="PATH", help="path of the Unix socket (default: in the runtime folder)")
@@ -204,6 +225,109 @@ def _add_server_options(add: argparse._ArgumentGroup) -> None:
     )
     add.add_argument("--log-level", choices=LEVELS, default="info", help="least level that is logged (%(default)s)")
     add.add_argument("--quiet", action="store_true", help="no banner, and progress on a terminal alone")
+
+
+def _add_access_options(add: argparse._ArgumentGroup) -> None:
+    default = ServerConfig()
+    add.add_argument(
+        "--api-key",
+        dest="api_keys",
+        type=Secret,
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="key that requests need, may be repeated; others may see it: prefer --api-key-file or TOKENSPEED_API_KEY",
+    )
+    add.add_argument(
+        "--api-key-file", metavar="PATH", help="file with keys, KEY or NAME:KEY on a line; SIGHUP rereads it"
+    )
+    add.add_argument(
+        "--admin-key", type=Secret, metavar="KEY", help="key for /flush_cache, /stats and, with keys, /metrics"
+    )
+    add.add_argument(
+        "--open-metrics",
+        action="store_true",
+        default=default.open_metrics,
+        help="/metrics without a key, for everybody",
+    )
+    add.add_argument(
+        "--allowed-hosts",
+        type=names,
+        default=default.allowed_hosts,
+        metavar="NAME,...",
+        help="names under which a server without keys may be asked, beside its address; * for all",
+    )
+    add.add_argument(
+        "--allowed-origins",
+        type=names,
+        default=default.allowed_origins,
+        metavar="ORIGIN,...",
+        help="web pages that may ask, such as https://chat.example; * for all",
+    )
+
+
+def _add_limit_options(add: argparse._ArgumentGroup) -> None:
+    default = ServerConfig()
+    add.add_argument(
+        "--max-request-bytes",
+        dest="request_bytes_max",
+        type=size,
+        default=default.request_bytes_max,
+        metavar="SIZE",
+        help="largest request body (32M)",
+    )
+    add.add_argument(
+        "--max-header-bytes",
+        dest="header_bytes_max",
+        type=size,
+        default=default.header_bytes_max,
+        metavar="SIZE",
+        help="all headers of a request (64K)",
+    )
+    add.add_argument(
+        "--max-json-depth",
+        dest="json_depth_max",
+        type=whole(8, 500),
+        default=default.json_depth_max,
+        metavar="N",
+        help="levels of nesting in a body (%(default)s)",
+    )
+    add.add_argument(
+        "--max-json-items",
+        dest="json_items_max",
+        type=whole(1, 1 << 30),
+        default=default.json_items_max,
+        metavar="N",
+        help="values and names in a body (%(default)s)",
+    )
+    for flag, dest, what in (
+        ("--header-timeout", "header_timeout_s", "for a request's headers"),
+        ("--body-timeout", "body_timeout_s", "between two pieces of a body"),
+        ("--write-timeout", "write_timeout_s", "in which a client may take nothing of its answer"),
+    ):
+        add.add_argument(
+            flag,
+            dest=dest,
+            type=seconds,
+            default=getattr(default, dest),
+            metavar="S",
+            help=f"seconds {what} (%(default)s)",
+        )
+    add.add_argument(
+        "--idle-timeout",
+        dest="idle_s_max",
+        type=whole(1, 1 << 20),
+        default=default.idle_s_max,
+        metavar="S",
+        help="seconds after which a connection that nobody uses is closed (%(default)s)",
+    )
+    add.add_argument(
+        "--max-connections",
+        dest="connections_max",
+        type=whole(1, 1 << 20),
+        metavar="N",
+        help="open connections (default: what the limit of open files leaves room for, at most 16384)",
+    )
 
 
 def _serve(options: argparse.Namespace, screen: Screen, begun_s: float, make_engine: MakeEngine | None) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tokenspeed.errors import TokenSpeedError, UserError
+from tokenspeed.server.admin import counters, flushed
 from tokenspeed.server.ask import chat_ask
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import internal_error, shown
@@ -86,11 +87,10 @@ class Calls:
         await send(Reply(*self._probes.ready()))
 
     async def _flush_cache(self, _call: Call, send: Send) -> None:
-        await send(Reply(200, {"pages_freed": await self._engine.flush_cache()}))
+        await send(Reply(200, await flushed(self._engine)))
 
     async def _stats(self, _call: Call, send: Send) -> None:
-        stats = await self._engine.stats()
-        await send(Reply(200, {name: getattr(stats, name) for name in stats.__struct_fields__ if name != "call"}))
+        await send(Reply(200, await counters(self._engine)))
 
 
 def failure(error: TokenSpeedError) -> Failure:
