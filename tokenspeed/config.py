@@ -198,6 +198,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     `socket` is the path of the Unix socket; None puts it into `runtime_dir()`. Without `http` there
     is only that. `keep_alive_s` is the longest silence of an open stream. More connections than
     `connections_max` are turned away (None: what the limit of open files leaves room for).
+    `trust_request_chat_template` honours templates that come with requests.
     `stop_with_stdin` ends the server when its standard input closes, so that it cannot outlive the
     one who started it.
     """
@@ -226,6 +227,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     open_metrics: bool = False
+    trust_request_chat_template: bool = False
 
     @property
     def limits(self) -> RequestLimits:

@@ -67,6 +67,7 @@ class TokenizerActor(Actor):
             task.cancel()
         for threads in (self._threads, self._giants):
             threads.shutdown(wait=False, cancel_futures=True)
+        self._builder.close()
 
     def _cancel(self, request: int) -> None:
         # A request that has left already is the scheduler's, which got its own Cancel before this

@@ -264,6 +264,12 @@ def _add_access_options(add: argparse._ArgumentGroup) -> None:
         metavar="ORIGIN,...",
         help="web pages that may ask, such as https://chat.example; * for all",
     )
+    add.add_argument(
+        "--trust-request-chat-template",
+        action="store_true",
+        default=default.trust_request_chat_template,
+        help="honour templates that come with requests; they run in a process of their own",
+    )
 
 
 def _add_limit_options(add: argparse._ArgumentGroup) -> None:

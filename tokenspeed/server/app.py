@@ -26,7 +26,12 @@ from tokenspeed.server.ports import EngineLike
 
 def build_app(engine: EngineLike, config: ServerConfig, probes: Probes, access: Access) -> Starlette:
     """Return the application in front of `engine`."""
-    chat = ChatDoor(engine, config.limits, config.keep_alive_s)
+    chat = ChatDoor(
+        engine,
+        config.limits,
+        config.keep_alive_s,
+        trust_request_chat_template=config.trust_request_chat_template,
+    )
     admin = AdminDoor(engine)
     models = ModelsDoor(engine)
     health = HealthDoor(probes)

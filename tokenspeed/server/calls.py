@@ -35,9 +35,10 @@ log = logging.getLogger("tokenspeed.server")
 class Calls:
     """The routes onto `engine`."""
 
-    def __init__(self, engine: EngineLike, probes: Probes) -> None:
+    def __init__(self, engine: EngineLike, probes: Probes, *, trust_request_chat_template: bool = False) -> None:
         self._engine = engine
         self._probes = probes
+        self._trust = trust_request_chat_template
         self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
             "/v1/chat/completions": self._chat,
             "/v1/models": self._models,
@@ -66,7 +67,9 @@ class Calls:
         return self._routes[path]
 
     async def _chat(self, call: Call, send: Send) -> None:
-        ask = chat_ask(decode_msgpack(bytes(call.body), ChatRequest), self._engine.model)
+        ask = chat_ask(
+            decode_msgpack(bytes(call.body), ChatRequest), self._engine.model, trust_request_chat_template=self._trust
+        )
         stream = self._engine.generate(ask.prompt, ask.sampling, namespace=ask.namespace, session=ask.session)
         head = ReplyHead.new(self._engine.model.served_name)
         try:

@@ -28,15 +28,23 @@ SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session-
 class ChatDoor:
     """The endpoint. Bodies beyond `limits` are refused."""
 
-    def __init__(self, engine: EngineLike, limits: RequestLimits, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+    def __init__(
+        self,
+        engine: EngineLike,
+        limits: RequestLimits,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        *,
+        trust_request_chat_template: bool = False,
+    ) -> None:
         self._engine = engine
+        self._trust = trust_request_chat_template
         self._limits = limits
         self._keep_alive_s = keep_alive_s
 
     async def post(self, request: Request) -> Response:
         """Answer one request; raise `UserError`, `EngineError` or `ClientGone`."""
         body = decode_json(await read_json(request, self._limits), ChatRequest)
-        ask = chat_ask(body, self._engine.model, _session(request))
+        ask = chat_ask(body, self._engine.model, _session(request), trust_request_chat_template=self._trust)
         stream = self._engine.generate(ask.prompt, ask.sampling, namespace=ask.namespace, session=ask.session)
         head = ReplyHead.new(self._engine.model.served_name)
         if not ask.stream:

@@ -155,7 +155,7 @@ class Service:
         config, sockets = self._config, self._sockets
         probes = Probes(self._engine, lambda: self.draining)
         engine = TenantEngine(self._engine)
-        calls = Calls(engine, probes)
+        calls = Calls(engine, probes, trust_request_chat_template=config.trust_request_chat_template)
         doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
         if sockets.http is not None:
             app = build_app(engine, config, probes, self._access)
