@@ -17,7 +17,7 @@ from pathlib import Path
 from tokenspeed.config import Secret
 from tokenspeed.errors import StartError
 
-_FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]{1,64}):)?(?P<key>[!-~]{1,512})")
+_FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]{1,64}):)?(?P<key>[!-9;-~]{1,512})")
 
 log = logging.getLogger("tokenspeed.server")
 
@@ -78,8 +78,8 @@ def _entry(text: str, where: str) -> tuple[bytes, str]:
     found = _FORM.fullmatch(text)
     if found is None:
         raise StartError(
-            f"{where} is no key: a key is 1 to 512 printable ASCII characters without blanks, and may have a name "
-            "before it, as in NAME:KEY."
+            f"{where} is no key: a key is 1 to 512 printable ASCII characters without blank and colon, and may have a "
+            "name before it, as in NAME:KEY."
         )
     digest = hashlib.sha256(found["key"].encode()).digest()
     return digest, f"name:{found['name']}" if found["name"] else f"key:{digest.hex()}"
