@@ -22,6 +22,7 @@ from tokenspeed.server.strict import head_fault
 HEADER_EXTRA_BYTES = 4  # ": " and the line's end
 TURNED_AWAY_MAX = 256  # connections beyond the limit that are told so, at once
 TURNED_AWAY_S_MAX = 2.0
+LINGER_S = 1.0
 BODY_HEADERS = {b"content-length", b"transfer-encoding"}
 _UPGRADE = (
     "The request asks for another protocol with its Upgrade header, which cannot be done with a body; send it as "
@@ -139,8 +140,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             self._is_last = True
         elif self.cycle.more_body and self.cycle.response_complete:
-            self._is_last = True
-            self.transport.close()
+            self._linger()
         elif not self.pipeline:
             self._expect(self.limits.idle_s_max)
 
@@ -150,11 +150,27 @@ class Connection(HttpToolsProtocol):
     # Ours.
 
     def _refuse(self, error: TokenSpeedError) -> None:
-        """Answer with `error`, unless another answer is on its way, and close."""
+        """Answer with `error` and end the connection; an answer on its way is finished instead."""
         self._is_last = True
-        if not self._is_answering():
+        cycle = self.cycle
+        if self.pipeline:
+            self.transport.close()
+        elif cycle is not None and cycle.response_started and not cycle.response_complete:
+            cycle.keep_alive = False
+        else:
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
             self.transport.write(_answer(error))
-        self.transport.close()
+            self._linger()
+
+    def _linger(self) -> None:
+        """End the connection, but for a moment take what still comes, or the answer would be lost to a reset."""
+        self._is_last = True
+        self._stop_expecting()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._head_timer = self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _is_answering(self) -> bool:
         cycle = self.cycle
