@@ -5,14 +5,15 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from tests.server.doors import CHAT, HI, Door, knock
 from tokenspeed.config import Secret, ServerConfig
 from tokenspeed.errors import UserError
-from tokenspeed.server.doorman import Access, Headers
+from tokenspeed.server.doorman import Access
 
-KEYS = {"api_keys": (Secret("ann:sesame"), Secret("other"))}
-ADMIN = {**KEYS, "admin_key": Secret("root")}
+KEYS: dict[str, Any] = {"api_keys": (Secret("ann:sesame"), Secret("other"))}
+ADMIN: dict[str, Any] = {**KEYS, "admin_key": Secret("root")}
 BEARER = {"authorization": "Bearer sesame"}
 
 
@@ -81,7 +82,7 @@ def test_admin_routes_need_the_admin_key_and_it_opens_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, KEYS])
-def test_without_an_admin_key_they_are_closed(settings: dict[str, object]) -> None:
+def test_without_an_admin_key_they_are_closed(settings: dict[str, Any]) -> None:
     async def test(door: Door) -> None:
         for method, path in (("POST", "/flush_cache"), ("GET", "/stats")):
             reply = await door.client.request(method, path, headers=BEARER)
@@ -102,9 +103,9 @@ def test_without_an_admin_key_they_are_closed(settings: dict[str, object]) -> No
     ],
 )
 def test_metrics_count_everybody_so_they_are_the_admins(
-    settings: dict[str, object], headers: dict[str, str], status: int
+    settings: dict[str, Any], headers: dict[str, str], status: int
 ) -> None:
-    access = Access(ServerConfig(**settings).access, "127.0.0.1")  # type: ignore[arg-type]
+    access = Access(ServerConfig(**settings).access, "127.0.0.1")
     try:
         assert access.check("/metrics", Headers(headers)) == ""
         seen = 0

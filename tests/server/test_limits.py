@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.server.doors import CHAT, HI, Door, events, knock, request_bytes, until
-from tests.server.fake_engine import END, FOREVER, FakeEngine, Output
+from tests.server.fake_engine import END, FOREVER, FakeEngine, Output, Step
 from tokenspeed.server.descriptors import CONNECTIONS_MAX, connections_max, raise_file_limit
 
-CHATTY = [*[Output("x" * 1000) for _ in range(20_000)], 3600.0]
+CHATTY: list[Step] = [*[Output("x" * 1000) for _ in range(20_000)], 3600.0]
 
 
 async def held(door: Door, count: int) -> list[asyncio.StreamWriter]:
@@ -42,7 +42,8 @@ def test_one_connection_too_many_is_told_so_and_the_others_go_on() -> None:
             each.close()
 
     go_on = asyncio.Event()
-    knock(test, lambda: FakeEngine(script=[[Output("first"), go_on, END]]).begin(), connections_max=4)
+    first: list[Step] = [Output("first"), go_on, END]
+    knock(test, lambda: FakeEngine(script=[first]).begin(), connections_max=4)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_a_body_that_drips_is_408_however_regular_its_drops() -> None:
     async def test(door: Door) -> None:
         reader, writer = await door.connect()
         writer.write(request_bytes(b"x" * 1000)[:-999])
-        answer = asyncio.create_task(reader.read())
+        answer = asyncio.create_task(reader.readuntil(b"\r\n"))
         while not answer.done():
             writer.write(b" ")
             await asyncio.sleep(0.02)

@@ -17,8 +17,8 @@ from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
 from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.sampling import SamplingParams
-from tokenspeed.server.errors import shown
 from tokenspeed.server.ask_template import request_template, template_variables
+from tokenspeed.server.errors import shown
 from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, ContentPart, StreamOptions
 
 ROLES = ("system", "developer", "user", "assistant", "tool")

@@ -17,12 +17,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from tokenspeed.config import RequestLimits
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.server.errors import RETRY_AFTER_S, error_body
+from tokenspeed.server.identity import request_id
 from tokenspeed.server.strict import head_fault
 
 HEADER_EXTRA_BYTES = 4  # ": " and the line's end
 TURNED_AWAY_MAX = 256  # connections beyond the limit that are told so, at once
 TURNED_AWAY_S_MAX = 2.0
 LINGER_S = 1.0
+REST_S_MAX = 2.0  # for the rest of a body that nobody reads
 BODY_HEADERS = {b"content-length", b"transfer-encoding"}
 _UPGRADE = (
     "The request asks for another protocol with its Upgrade header, which cannot be done with a body; send it as "
@@ -39,6 +41,7 @@ class Connection(HttpToolsProtocol):
     _fault: TokenSpeedError | None = None
     _is_too_many = False
     _is_last = False  # no further request is read
+    _is_in_body = False
     _header_bytes = 0
     _unread_bytes = 0  # that the parser holds without having said anything of them
     _head_timer: asyncio.TimerHandle | None = None
@@ -112,11 +115,11 @@ class Connection(HttpToolsProtocol):
         self._unread_bytes = 0
         self._stop_expecting()
         fault = head_fault(self.url, self.parser.get_http_version(), self.headers)
-        if fault is None and self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT" or BODY_HEADERS.intersection(name for name, _ in self.headers):
-                fault = _UPGRADE
+        if fault is None and self.parser.should_upgrade() and self._has_body_or_tunnel():
+            fault = _UPGRADE
         if fault is not None:
             self._give_up(_invalid(fault))
+        self._is_in_body = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -127,7 +130,10 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End a request."""
         self._unread_bytes = 0
+        self._is_in_body = False
         super().on_message_complete()
+        if self.cycle.response_complete:
+            self._expect(self.limits.idle_s_max)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, and close."""
@@ -135,12 +141,13 @@ class Connection(HttpToolsProtocol):
             self._refuse(self._fault or _invalid(msg))
 
     def on_response_complete(self) -> None:
-        """End an answer; one that came before all of its request ends the connection."""
+        """End an answer; if it came before all of its request, the rest has a moment to come."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._is_last = True
-        elif self.cycle.more_body and self.cycle.response_complete:
-            self._linger()
+        elif self._is_in_body and self.cycle.response_complete:
+            self._stop_expecting()
+            self._head_timer = self.loop.call_later(REST_S_MAX, self._linger)
         elif not self.pipeline:
             self._expect(self.limits.idle_s_max)
 
@@ -175,6 +182,9 @@ class Connection(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         cycle = self.cycle
         return cycle is not None and (bool(self.pipeline) or (cycle.response_started and not cycle.response_complete))
+
+    def _has_body_or_tunnel(self) -> bool:
+        return self.parser.get_method() == b"CONNECT" or not BODY_HEADERS.isdisjoint(name for name, _ in self.headers)
 
     def _give_up(self, error: TokenSpeedError) -> None:
         self._fault = error
@@ -213,9 +223,12 @@ class Connection(HttpToolsProtocol):
 
 def _answer(error: TokenSpeedError) -> bytes:
     body = msgspec.json.encode(error_body(error))
-    retry = b"retry-after: %d\r\n" % RETRY_AFTER_S if error.status == 503 else b""
-    head = b"content-type: application/json\r\nconnection: close\r\n%scontent-length: %d\r\n\r\n" % (retry, len(body))
-    return STATUS_LINE[error.status] + head + body
+    head: dict[str, object] = {"content-type": "application/json", "content-length": len(body), "connection": "close"}
+    if error.status == 503:
+        head["retry-after"] = RETRY_AFTER_S
+    head["x-request-id"] = request_id(None)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    return STATUS_LINE[error.status] + f"{lines}\r\n".encode() + body
 
 
 def _invalid(fault: str) -> UserError:

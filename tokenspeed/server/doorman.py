@@ -122,10 +122,11 @@ class Doorman:
             tenant = self._access.check(scope["path"], headers)
         except UserError as error:
             extra = {"www-authenticate": "Bearer"} if error.status == 401 else {}
-            return await error_response(error, extra)(scope, receive, send)
-        scope["state"]["tells_all"] = self._access.tells_all(headers)
-        tenant_of_request.set(tenant)
-        await self._app(scope, receive, send)
+            await error_response(error, extra)(scope, receive, send)
+        else:
+            scope["state"]["tells_all"] = self._access.tells_all(headers)
+            tenant_of_request.set(tenant)
+            await self._app(scope, receive, send)
 
 
 def presented_key(headers: Headers) -> bytes | None:
