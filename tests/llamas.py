@@ -123,7 +123,7 @@ def save_gguf(model: Any, path: Path, kind: str = "F32") -> Path:
 
 
 def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    return weight.view(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+    return weight.view(heads, 2, -1, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
 
 
 def _add(writer: gguf.GGUFWriter, name: str, array: np.typing.NDArray[np.float32], kind: str) -> None:

@@ -27,11 +27,10 @@ from tokenspeed.model.llama import Llama
 from tokenspeed.model.loader import Progress, load_weights, tensor_shapes, weights_bytes
 from tokenspeed.model.module import Module
 from tokenspeed.model.placement import Group, compile_placements
-from tokenspeed.model.qwen2 import Qwen2
 from tokenspeed.model.qwen3 import Qwen3
 from tokenspeed.model.shape import Architecture, ModelShape, check_window
 
-ARCHITECTURES: dict[Architecture, type[Llama]] = {"llama": Llama, "mistral": Llama, "qwen2": Qwen2, "qwen3": Qwen3}
+ARCHITECTURES: dict[Architecture, type[Llama]] = {"llama": Llama, "mistral": Llama, "qwen2": Llama, "qwen3": Qwen3}
 HEAD = "lm_head.weight"
 
 logger = logging.getLogger(__name__)
