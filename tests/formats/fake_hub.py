@@ -58,7 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def _api(self, repo: str, rest: list[str]) -> None:
         if not self._may(repo) or not self._knows(rest[1] if len(rest) > 1 else "main"):
@@ -100,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *args: object) -> None:
         """Say nothing."""
 
 

@@ -173,9 +173,10 @@ def test_rope_stretches_the_context(tmp_path: Path, key: str, rope: Any, longest
 
 
 def test_rope_of_a_gguf_stretches_the_context(tmp_path: Path) -> None:
-    scaling = {"llama.rope.scaling.original_context_length": 128, "llama.rope.scaling.factor": 4}
+    scaling: dict[str, Any] = {"llama.rope.scaling.original_context_length": 128, "llama.rope.scaling.factor": 4}
     assert describe(gguf(tmp_path, **{"llama.rope.scaling.type": "yarn", **scaling})).max_position == 512
-    assert describe(gguf(tmp_path, **{"llama.rope.scaling.type": "yarn", "context_length": 512, **scaling}))
+    found = describe(gguf(tmp_path, **{"llama.rope.scaling.type": "yarn", "context_length": 2048, **scaling}))
+    assert found.max_position == 2048
     assert describe(gguf(tmp_path, **{"llama.rope.scaling.type": "linear", **scaling})).max_position == 512
 
 

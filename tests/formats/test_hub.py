@@ -112,7 +112,7 @@ def test_the_cache_serves_when_the_hub_does_not(
     found = _fetch("o/n"), _fetch("o/g:Q8_0")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert (_fetch("o/n"), _fetch("o/g:Q8_0")) == found
-    with pytest.raises(StartError, match="o/absent is not in the cache .*HF_HUB_OFFLINE is set"):
+    with pytest.raises(StartError, match=r"o/absent is not in the cache .*HF_HUB_OFFLINE is set"):
         _fetch("o/absent")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
@@ -124,11 +124,11 @@ def test_the_cache_serves_when_the_hub_does_not(
 
 def test_every_refusal_of_the_hub_has_one_clear_message(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.gated.add("o/g")
-    with pytest.raises(StartError, match="o/absent is neither a file or folder here nor a model that .* shows"):
+    with pytest.raises(StartError, match=r"o/absent is neither a file or folder here nor a model that .* shows"):
         _fetch("o/absent")
     with pytest.raises(StartError, match="o/n has no revision v9"):
         _fetch("o/n", "v9")
-    with pytest.raises(StartError, match="o/g is gated: accept its terms at .*/o/g, .* HF_TOKEN"):
+    with pytest.raises(StartError, match=r"o/g is gated: accept its terms at .*/o/g, .* HF_TOKEN"):
         _fetch("o/g:Q8_0")
     with pytest.raises(StartError, match="nor a name that the Hub allows"):
         _fetch("o/a--b..c")

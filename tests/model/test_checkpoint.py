@@ -51,7 +51,7 @@ def dequantisable() -> set[str]:
     for number, (kind, size, block_bytes) in TENSOR_TYPES.items():
         try:
             quants.dequantize(np.zeros((1, 256 // size * block_bytes), np.uint8), GGMLQuantizationType(number))
-        except NotImplementedError:
+        except RuntimeError:
             continue
         found.add(kind)
     return found

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tokenspeed.cli.parser import Parser, fraction, seconds, size, whole
+from tokenspeed.cli.parser import Parser, context, fraction, json_object, seconds, size, whole
 from tokenspeed.cli.screen import Screen
 from tokenspeed.config import (
     DEVICE_DEFAULTS,
@@ -64,7 +64,11 @@ def parser() -> Parser:
     """Return the parser of the command's options."""
     reader = Parser("tokenspeed serve", "Serve a model over HTTP and a Unix socket.", "[MODEL]")
     reader.add_argument(
-        "model", nargs="?", metavar="MODEL", help="folder with safetensors, or .gguf file (default: the demo model)"
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="folder with safetensors, .gguf file, or name on the Hugging Face Hub: "
+        "owner/name, owner/name:QUANT, owner/name/file.gguf (default: the demo model)",
     )
     _add_engine_options(reader.add_argument_group("engine"))
     _add_server_options(reader.add_argument_group("server"))
@@ -92,16 +96,35 @@ def _add_engine_options(add: argparse._ArgumentGroup) -> None:
         "--dtype",
         default=default.dtype,
         metavar="TYPE",
-        help="type computed in (auto: float32 on the CPU, bfloat16 on a GPU)",
+        help="type computed in: auto, float32, bfloat16 (auto: float32 on the CPU, bfloat16 on a GPU)",
+    )
+    add.add_argument("--revision", metavar="REVISION", help="branch, tag or commit of MODEL on the Hub (default: main)")
+    add.add_argument(
+        "--hf-overrides",
+        type=json_object,
+        default=default.hf_overrides,
+        metavar="JSON",
+        help="settings merged into MODEL's config.json, such as "
+        """'{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}'""",
+    )
+    add.add_argument(
+        "--generation-config",
+        default=default.generation_config,
+        metavar="auto|vllm|DIR",
+        help="sampling of requests that leave it open: as MODEL recommends, neutral, or as generation_config.json "
+        "in DIR says (%(default)s)",
     )
     add.add_argument(
         "--load-format",
         choices=LOAD_FORMATS,
         default=default.load_format,
-        help="dummy: random weights of the sizes in MODEL's config.json, for speed runs",
+        help="what MODEL must be; dummy: random weights of the sizes in its config.json, for speed runs",
     )
     add.add_argument(
-        "--max-model-len", type=whole(1, 2**31 - 1), metavar="TOKENS", help="longest context (default: the model's)"
+        "--max-model-len",
+        type=context,
+        metavar="TOKENS",
+        help="longest context, such as 32768 or 32K; auto: what memory has room for (default: the model's)",
     )
     add.add_argument(
         "--max-num-seqs",

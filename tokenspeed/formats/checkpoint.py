@@ -70,6 +70,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     vocab_tokens: int
     layers: int
     hidden: int
+    intermediate: int
     heads: int
     kv_heads: int
     head_dim: int
@@ -85,7 +86,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 def describe(path: str | Path, *, dummy: bool = False, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
     """Return what is known of the checkpoint at `path`; with `dummy`, a folder's weights are not looked at.
 
-    `overrides` are merged into config.json, which a GGUF file does not have. Raises `StartError`, which says what was seen and what to do, if it cannot be served.
+    `overrides` are merged into config.json, which a GGUF file does not have. Raises `StartError`,
+    which says what was seen and what to do, if it cannot be served.
     """
     weights = weights_path(path, dummy=dummy)
     if weights.is_dir():
@@ -123,6 +125,7 @@ def _describe_gguf(file: GgufFile) -> Checkpoint:
             vocab_tokens=len(file.strings("tokenizer.ggml.tokens")) or need("vocab_size"),
             layers=need("block_count"),
             hidden=hidden,
+            intermediate=need("feed_forward_length"),
             heads=heads,
             kv_heads=file.get(f"{architecture}.attention.head_count_kv", int) or heads,
             head_dim=file.get(f"{architecture}.attention.key_length", int) or hidden // heads,
@@ -185,6 +188,7 @@ def _describe_folder(folder: Path, dummy: bool, overrides: Mapping[str, Any] | N
             vocab_tokens=config.vocab_size,
             layers=config.num_hidden_layers,
             hidden=config.hidden_size,
+            intermediate=config.intermediate_size,
             heads=config.num_attention_heads,
             kv_heads=config.num_key_value_heads or config.num_attention_heads,
             head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
@@ -239,7 +243,7 @@ def _check_positive(path: Path, **values: int) -> None:
 
 
 def _checked(found: Checkpoint) -> Checkpoint:
-    names = ("max_position", "vocab_tokens", "layers", "hidden", "heads", "kv_heads", "head_dim")
+    names = ("max_position", "vocab_tokens", "layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim")
     _check_positive(found.path, **{name: getattr(found, name) for name in names})
     if found.layers > LAYERS_MAX:
         raise StartError(

@@ -86,12 +86,12 @@ def _cached(name: HubName, revision: str | None) -> Path:
 
 def _bar(progress: Progress) -> Any:
     """Return a progress bar that draws nothing and tells `progress`."""
-    from tqdm import tqdm
+    from huggingface_hub.utils.tqdm import tqdm
 
-    class Bar(tqdm):  # type: ignore[type-arg]
+    class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **settings: Any) -> None:
-            settings.pop("name", None)
-            super().__init__(*args, **{**settings, "file": StringIO(), "disable": False})
+            settings |= {"file": StringIO(), "disable": False}
+            super().__init__(*args, **settings)  # type: ignore[no-untyped-call]
 
         def display(self, msg: str | None = None, pos: int | None = None) -> bool:
             if self.unit == "B" and self.total:

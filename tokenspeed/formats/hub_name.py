@@ -96,4 +96,6 @@ def _which(name: HubName, files: Sequence[str], models: Sequence[str]) -> str:
         return f"{name.repo} {seen}; give one of them: {', '.join(f'{name.repo}/{file}' for file in models)}."
     if not asked and any(file.endswith(PICKLED_SUFFIXES) for file in files):
         return f"{name.repo} holds only pickled weights, which can run code when read and are refused."
-    return f"{name.repo} holds no {'.gguf file' if asked else 'weights that can be read'} (seen: {', '.join(files[:10])})."
+    return (
+        f"{name.repo} holds no {'.gguf file' if asked else 'weights that can be read'} (seen: {', '.join(files[:10])})."
+    )

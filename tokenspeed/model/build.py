@@ -9,10 +9,10 @@ Invariant: a declared model fits its group: every cut divides among the ranks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -84,12 +84,13 @@ def declare_model(
     device: str = "cpu",
     *,
     dummy: bool = False,
+    overrides: Mapping[str, Any] | None = None,
 ) -> Declared:
     """Declare the model at `path` for positions below `max_position`, on `device`; raises `StartError`.
 
-    With `dummy` its weights are random numbers, and `path` needs none.
+    With `dummy` its weights are random numbers, and `path` needs none. `overrides` are merged into config.json.
     """
-    shape = read_shape(path, dummy=dummy)
+    shape = read_shape(path, dummy=dummy, overrides=overrides)
     check_window(path, shape, max_position)
     checkpoint = None if dummy else open_checkpoint(path, shape.head_dim)
     if checkpoint is not None and not shape.tied and HEAD not in checkpoint.shapes:
