@@ -220,6 +220,7 @@ def test_every_setting_has_its_option() -> None:
         "m.gguf --served-model-name n --device cuda --dtype bfloat16 --load-format dummy --max-model-len 100 "
         "--max-num-seqs 3 --chunked-prefill-size 64 --mixed-prefill-size 32 --gpu-memory-utilization 0.5 "
         "--overlap 0 --kv-cache-memory-bytes 1.5G --no-enable-prefix-caching --stall-limit 2 --host ::1 --port 1 "
+        '--revision v1 --hf-overrides {"rope_theta":1e6} --generation-config vllm '
         "--drain-timeout 0 --max-request-bytes 1K --no-http --socket s --stop-with-stdin"
     )
     options = serve.parser().read(words.split())
@@ -229,6 +230,9 @@ def test_every_setting_has_its_option() -> None:
         device="cuda",
         dtype="bfloat16",
         load_format="dummy",
+        revision="v1",
+        hf_overrides={"rope_theta": 1e6},
+        generation_config="vllm",
         max_model_len=100,
         max_num_seqs=3,
         chunked_prefill_size=64,
@@ -260,6 +264,8 @@ def test_every_setting_has_its_option() -> None:
         ("--log-level loud", "invalid choice"),
         ("--device gpu", "invalid choice"),
         ("--load-format pickle", "invalid choice"),
+        ("--max-model-len long", "not auto or a number of tokens"),
+        ("--hf-overrides rope", "not a JSON object"),
         ("--gpu-memory-utilization 0.99", "not between 0.1 and 0.98"),
         ("--gpu-memory-utilization most", "'most' is not a number"),
         ("--port", "expected one argument"),

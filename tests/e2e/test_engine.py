@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Record
-from tests.dummies import write_shape
+from tests.dummies import SHAPE, write_shape
 from tests.e2e.harness import Heard, chat, greedy, hear, hear_all, ids_prompt, run, settled
 from tests.tiny import HEAD_DIM, KV_HEADS, LAYERS
 from tokenspeed.config import PAGE_TOKENS_CPU, EngineConfig
@@ -230,10 +230,16 @@ def test_a_wrong_setting_stops_the_start(tiny_model: Path, settings: dict[str, o
 
 
 def test_dummy_weights_serve_ids_text_and_messages(tmp_path: Path) -> None:
+    """With half of the layers and a longer context than config.json says: all actors go by the overrides."""
+    overrides = {"num_hidden_layers": 2, "vocab_size": 1030, "rope_scaling": {"rope_type": "yarn", "factor": 2.0}}
+
     async def work(engine: AsyncEngine) -> list[Heard]:
+        assert (engine.checkpoint.layers, engine.model.max_model_len) == (2, 2 * SHAPE["max_position_embeddings"])
+        with pytest.raises(UserError, match="0 to 1029 are allowed"):
+            await hear(engine.generate(Ids(pack_ids([1030]))))
         prompts = (Ids(pack_ids(range(256, 1024))), Text("Hello"), chat("Hello"))
         return [await hear(engine.generate(prompt, greedy(8))) for prompt in prompts]
 
-    replies = run(work, write_shape(tmp_path), load_format="dummy", device="cpu")
+    replies = run(work, write_shape(tmp_path), load_format="dummy", device="cpu", hf_overrides=overrides)
     assert [(len(reply.ids), reply.finish) for reply in replies] == [(8, "length")] * 3
     assert all(reply.text for reply in replies)
