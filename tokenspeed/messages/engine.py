@@ -23,11 +23,11 @@ class Refused(Message, frozen=True):
 
 
 class TokenLogprob(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A token and the natural logarithm of its probability; `bytes` are what it adds to the text."""
+    """A token and the natural logarithm of its probability; `piece` is what it adds to the text."""
 
     id: int
     logprob: float
-    bytes: bytes
+    piece: bytes
 
 
 class PositionLogprobs(msgspec.Struct, array_like=True, frozen=True):
