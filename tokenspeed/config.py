@@ -189,6 +189,11 @@ def gpus_hidden() -> bool:
     return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
 
 
+def first_gpu() -> str:
+    """Return the index or UUID of the GPU that CUDA programs see first."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+
+
 def runtime_dir() -> Path:
     """Return the folder of control sockets: `$XDG_RUNTIME_DIR/tokenspeed`, else one in the temporary folder."""
     base = os.environ.get("XDG_RUNTIME_DIR")

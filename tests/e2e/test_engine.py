@@ -16,7 +16,7 @@ from tokenspeed.config import PAGE_TOKENS_CPU, EngineConfig
 from tokenspeed.engine import AsyncEngine, Engine
 from tokenspeed.errors import EngineError, StartError, UserError
 from tokenspeed.messages.base import pack_ids
-from tokenspeed.messages.engine import SchedulerStats
+from tokenspeed.messages.engine import EndId, SchedulerStats
 from tokenspeed.messages.tokenizer import Chat, Ids, Text
 from tokenspeed.sampling import SamplingParams
 
@@ -65,6 +65,19 @@ def test_whole_prompt_cached_still_draws_the_same_token(tiny_model: Path) -> Non
             assert warm.cached_tokens == (length - 1) // 16 * 16
 
     run(work, tiny_model)
+
+
+def test_defaults_and_ends_of_the_model(tiny_model: Path, tmp_path: Path) -> None:
+    """A request that says nothing gets what the model's maker recommends: here, greedy ids."""
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.0, "max_new_tokens": 1}')
+
+    async def work(engine: AsyncEngine) -> None:
+        assert engine.ends == (EndId(2, "<|im_end|>", ("GGUF eos_token_id", "chat template")),)
+        wanted = await hear(engine.generate(ids_prompt(1, 20), SamplingParams(temperature=0.0)))
+        assert (await hear(engine.generate(ids_prompt(1, 20)))).ids == wanted.ids
+        assert len(wanted.ids) > 1
+
+    run(work, tiny_model, generation_config=str(tmp_path), max_model_len=64)
 
 
 def test_namespaces_do_not_share_pages(tiny_model: Path) -> None:
@@ -215,7 +228,7 @@ def test_synchronous_engine(tiny_model: Path) -> None:
         ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
         ({"max_model_len": 1_000_000}, "max_model_len"),
         ({"device": "cpu", "dtype": "float8"}, "float32"),
-        ({"load_format": "pickle"}, "auto and dummy are allowed"),
+        ({"load_format": "pickle"}, "auto, safetensors, gguf, dummy are allowed"),
         ({"gpu_memory_utilization": 0.99}, "0.1 to 0.98"),
         ({"kv_cache_bytes": 30 * PAGE_BYTES}, "464"),
     ],

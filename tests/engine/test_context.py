@@ -38,10 +38,11 @@ def test_asked_for_or_the_model_s_own(checkpoint: Checkpoint) -> None:
         tokens(checkpoint, "long")
 
 
-def test_a_window_is_named(tmp_path: Path) -> None:
+def test_a_window_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     mistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 64}
     checkpoint = describe(write_shape(tmp_path, **mistral), dummy=True)
     assert tokens(checkpoint, None) == 64
+    assert "looks back 64 tokens (sliding_window); longer contexts are not computed here" in caplog.text
     with pytest.raises(StartError, match="allows 2 to 64, its sliding_window: attention over a window is not computed"):
         tokens(checkpoint, 65)
 
@@ -86,5 +87,5 @@ def test_limits_of_main_memory(tmp_path: Path) -> None:
 
 
 def test_no_driver_tells_nothing() -> None:
-    assert gpu_memory("libabsent.so.1") is None
-    assert gpu_memory("libc.so.6") is None
+    assert gpu_memory("0", "libabsent.so.1") is None
+    assert gpu_memory("0", "libc.so.6") is None

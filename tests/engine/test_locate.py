@@ -31,7 +31,8 @@ def test_a_model_of_the_hub_keeps_its_name(tmp_path: Path, monkeypatch: pytest.M
 
     def fetch(name: HubName, revision: str | None, load_format: str, progress: Callable[[int, int], None]) -> Path:
         asked.append((name, revision, load_format))
-        progress(5_000_000, 20_000_000)
+        for done in (5_000_000, 5_000_001, 20_000_000):
+            progress(done, 20_000_000)
         return write_shape(tmp_path)
 
     monkeypatch.setattr("tokenspeed.formats.hub.fetch", fetch)
@@ -39,7 +40,7 @@ def test_a_model_of_the_hub_keeps_its_name(tmp_path: Path, monkeypatch: pytest.M
     checkpoint, model, _ = resolve(config, heard.append)
     assert (model.served_name, model.path, checkpoint.path) == ("org/name", str(tmp_path), tmp_path)
     assert asked == [(HubName("org/name"), "v1", "dummy")]
-    assert heard == ["download org/name 25% of 20 MB"]
+    assert heard == ["download org/name 25% of 20 MB", "download org/name 100% of 20 MB"]
 
 
 def test_a_format_that_was_asked_for_is_held_to(tmp_path: Path) -> None:

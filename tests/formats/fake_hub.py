@@ -55,8 +55,10 @@ class _Handler(BaseHTTPRequestHandler):
         parts = unquote(urlsplit(self.path).path).strip("/").split("/")
         if parts[:2] == ["api", "models"]:
             self._api("/".join(parts[2:4]), parts[4:])
-        else:
+        elif parts[2:3] == ["resolve"]:
             self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+        else:
+            self._answer(404, b"{}")
 
     def do_HEAD(self) -> None:
         self.do_GET()

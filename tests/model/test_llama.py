@@ -12,7 +12,10 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 from tokenspeed_kernels import selector
 from tokenspeed_kernels.attention import AttentionRows
 
-from tests.llamas import LLAMA3_ROPE, SIZES, YARN_ROPE, random_llama, random_model, save_folder, save_gguf
+from tests.conftest import Record
+from tests.llamas import LLAMA3_ROPE, SIZES, YARN_ROPE, gguf_type, random_llama, random_model, save_folder, save_gguf
+from tests.reference import transformers_model
+from tests.tiny import demo_path
 from tokenspeed.executor.pools import PagePool, PageShape
 from tokenspeed.executor.ranks import join_group
 from tokenspeed.model.build import declare_model
@@ -110,13 +113,30 @@ def test_gguf_types_read_as_dequantised(kind: str, tmp_path: Path) -> None:
     model = random_llama(
         hidden_size=width, head_dim=width // 4, intermediate_size=width, num_hidden_layers=1, initializer_range=0.1
     )
-    path = save_gguf(model, tmp_path / "checkpoint", kind)
+    given, wanted = _through_a_file(model, kind, tmp_path)
+    torch.testing.assert_close(given, wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.prove(shows="the demo model in every GGUF type that can be written: its dequantised logits", limit_s=900)
+@pytest.mark.parametrize("kind", WRITABLE)
+def test_the_demo_in_every_gguf_type(kind: str, tmp_path: Path, proof: Record) -> None:
+    """The same with weights that mean something. No type is coarse enough to hide a block that was read wrongly."""
+    given, wanted = _through_a_file(transformers_model(demo_path()), kind, tmp_path)
+    error = float((given - wanted).abs().max() / wanted.abs().max())
+    proof(**{f"logits_error_{kind}": error})
+    assert error < 1e-4
+
+
+def _through_a_file(model: Any, kind: str, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits of `model` written as `kind` and read again, and those of the numbers that were written."""
+    path = save_gguf(model, folder / "checkpoint", kind)
     with torch.inference_mode():
         for weight in model.parameters():
-            if weight.ndim == 2:
-                weight.copy_(_through(weight, kind))
+            number = gguf_type(weight.shape, kind)
+            # Rows change places between the two formats, and no block spans two rows.
+            weight.copy_(torch.from_numpy(quants.dequantize(quants.quantize(weight.numpy(), number), number)))
         wanted = model(IDS[None]).logits[0]
-    torch.testing.assert_close(_logits(path, [150]), wanted, rtol=0, atol=1e-4)
+    return _logits(path, [150]), wanted
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -136,12 +156,6 @@ def test_reference_attention_computes_the_same(tmp_path: Path) -> None:
     path = save_folder(random_llama(), tmp_path / "checkpoint")
     fast = _logits(path, [100, 50])
     torch.testing.assert_close(_logits(path, [100, 50], {"attention": "reference"}), fast, rtol=0, atol=1e-4)
-
-
-def _through(weight: torch.Tensor, kind: str) -> torch.Tensor:
-    number = GGMLQuantizationType[kind]
-    # Rows change places between the two formats, and no block spans two rows.
-    return torch.from_numpy(quants.dequantize(quants.quantize(weight.numpy(), number), number))
 
 
 def _logits(path: Path, cuts: list[int], kernels: dict[str, str] | None = None, longest: int = 256) -> torch.Tensor:

@@ -9,6 +9,8 @@ Invariant: a length returned is at least 2 tokens and at most what the model can
 
 from __future__ import annotations
 
+import logging
+
 from tokenspeed.config import AUTO, DTYPE_BYTES, DeviceSettings, EngineConfig
 from tokenspeed.engine.memory import bytes_allowed
 from tokenspeed.errors import StartError
@@ -16,10 +18,18 @@ from tokenspeed.formats.checkpoint import Checkpoint
 
 TOKENS_MIN = 2  # one to read and one to write
 
+logger = logging.getLogger(__name__)
+
 
 def context_tokens(config: EngineConfig, checkpoint: Checkpoint, device: DeviceSettings) -> int:
     """Return the tokens of the longest request, reply included. Raises `StartError`."""
     asked, longest = config.max_model_len, checkpoint.max_position
+    if asked in (None, AUTO) and checkpoint.window == checkpoint.context_default:
+        logger.warning(
+            "%s looks back %d tokens (sliding_window); longer contexts are not computed here, so that is what is served.",
+            checkpoint.name,
+            checkpoint.window,
+        )
     if asked is None:
         return checkpoint.context_default
     if asked == AUTO:

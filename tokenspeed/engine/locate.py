@@ -34,8 +34,14 @@ def locate(config: EngineConfig, on_event: Callable[[str], None]) -> tuple[Path,
     # Its library is imported for names on the Hub alone.
     from tokenspeed.formats.hub import fetch
 
+    told = ""
+
     def progress(done: int, total: int) -> None:
-        on_event(f"download {name.repo} {done / total:.0%} of {total / 1e6:,.0f} MB")
+        nonlocal told
+        text = f"download {name.repo} {done / total:.0%} of {total / 1e6:,.0f} MB"
+        if text != told:
+            told = text
+            on_event(text)
 
     return fetch(name, config.revision, config.load_format, progress), config.model
 

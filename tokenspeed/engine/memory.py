@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tokenspeed.config import first_gpu
+
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 LIBRARY = "libnvidia-ml.so.1"
@@ -31,7 +33,7 @@ def bytes_allowed(device: str, gpu_share: float) -> int:
     """Return the bytes that may be taken now: of main memory on "cpu", else of the first GPU's share `gpu_share`."""
     if device == "cpu":
         return min(main_memory_limits(), default=UNLIMITED)
-    found = gpu_memory()
+    found = gpu_memory(first_gpu())
     return UNLIMITED if found is None else found[0] - int(found[1] * (1 - gpu_share))
 
 
@@ -44,14 +46,18 @@ def main_memory_limits(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> Iterat
         yield int((cgroup / "memory.max").read_text()) - int((cgroup / "memory.current").read_text())
 
 
-def gpu_memory(library: str = LIBRARY) -> tuple[int, int] | None:
-    """Return (free, total) bytes of the first GPU, None if the driver does not tell."""
+def gpu_memory(gpu: str, library: str = LIBRARY) -> tuple[int, int] | None:
+    """Return (free, total) bytes of the GPU with the index or UUID `gpu`, None if the driver does not tell."""
     try:
         nvml = ctypes.CDLL(library)
         handle, memory = ctypes.c_void_p(), _NvmlMemory()
-        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)):
+        if nvml.nvmlInit_v2():
             return None
-        failed = nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+        if gpu.isdigit():
+            failed = nvml.nvmlDeviceGetHandleByIndex_v2(int(gpu), ctypes.byref(handle))
+        else:
+            failed = nvml.nvmlDeviceGetHandleByUUID(gpu.encode(), ctypes.byref(handle))
+        failed = failed or nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
         nvml.nvmlShutdown()
     except (OSError, AttributeError):
         return None

@@ -88,7 +88,7 @@ def _bar(progress: Progress) -> Any:
     """Return a progress bar that draws nothing and tells `progress`."""
     from huggingface_hub.utils.tqdm import tqdm
 
-    class Bar(tqdm):  # type: ignore[misc]
+    class Bar(tqdm):
         def __init__(self, *args: Any, **settings: Any) -> None:
             settings |= {"file": StringIO(), "disable": False}
             super().__init__(*args, **settings)  # type: ignore[no-untyped-call]
