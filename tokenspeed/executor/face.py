@@ -17,8 +17,8 @@ class StepOutcome(NamedTuple):
     """How one step went.
 
     `step_us` is the time from the begin of its work, not before the step ahead of it ended, to its
-    end. `counts` per sampled row in row order and then `ids` are int32 bytes, both empty if
-    `failure` says why there are none; it is empty if all went well.
+    end. `counts` and `ids`, `logprobs` and `scores` are those of `StepResult`, all empty if `failure`
+    says why there are none; it is empty if all went well.
     """
 
     step: int
@@ -26,6 +26,8 @@ class StepOutcome(NamedTuple):
     counts: bytes
     ids: bytes
     failure: str
+    logprobs: bytes = b""
+    scores: bytes = b""
 
 
 class Executor(Protocol):

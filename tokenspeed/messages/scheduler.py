@@ -7,6 +7,8 @@ import msgspec
 from tokenspeed.messages.base import Message
 from tokenspeed.sampling import SamplingParams
 
+ROW_FAILED = -1
+
 
 class StreamSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What the detokenizer needs to know of a request; the scheduler only carries it."""
@@ -80,12 +82,25 @@ class ExecutorReady(Message, frozen=True):
 
 
 class StepResult(Message, frozen=True):
-    """The ids of one step: `counts` per sampled row in row order, then `ids`; both int32 bytes."""
+    """The ids of one step: `counts` per sampled row in row order, then `ids`; both int32 bytes.
+
+    A count of `ROW_FAILED` ends its request with an error and brings no id: the row's logits are not
+    finite, or its settings leave no id to draw.
+
+    `logprobs` has an entry for each of `ids` whose slot asks for them, in the same order; `scores`
+    one for each token that a `ROW_SCORE` row scores, row after row in the order of positions. An
+    entry with the k of its slot is 3 + 2k words of 4 bytes (`messages/logprobs.py`): id (int32), rank
+    (int32; 1 + how many logits are strictly greater), log-probability (float32), then the k likeliest
+    ids (int32) and their log-probabilities (float32), equal ones by the lower id. All are those of
+    softmax(logits) in float32 before anything changed the logits.
+    """
 
     step: int
     step_us: int
     counts: bytes
     ids: bytes
+    logprobs: bytes = b""
+    scores: bytes = b""
 
 
 class StepFailed(Message, frozen=True):
