@@ -26,7 +26,7 @@ def context_tokens(config: EngineConfig, checkpoint: Checkpoint, device: DeviceS
     asked, longest = config.max_model_len, checkpoint.max_position
     if asked in (None, AUTO) and checkpoint.window == checkpoint.context_default:
         logger.warning(
-            "%s looks back %d tokens (sliding_window); longer contexts are not computed here, so that is what is served.",
+            "%s looks back %d tokens (sliding_window); longer contexts are not computed here, so that much is served.",
             checkpoint.name,
             checkpoint.window,
         )
