@@ -15,6 +15,7 @@ import msgspec
 
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
+from tokenspeed.generation import GenerationDefaults
 from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.ask_template import request_template, template_variables
@@ -57,7 +58,7 @@ def chat_ask(
             template_variables(body.chat_template_kwargs),
             request_template(body.chat_template, trust_request_chat_template),
         ),
-        sampling=_sampling(body),
+        sampling=_sampling(body, model.defaults),
         namespace=_label("cache_salt", body.cache_salt),
         session=_label("prompt_cache_key", body.prompt_cache_key) or session[:LABEL_CHARS_MAX],
         stream=bool(body.stream),
@@ -149,8 +150,11 @@ def _stream_options(body: ChatRequest) -> StreamOptions:
     return options
 
 
-def _sampling(body: ChatRequest) -> SamplingParams:
-    """Return the sampling settings; `max_completion_tokens`, the newer name, goes before `max_tokens`."""
+def _sampling(body: ChatRequest, defaults: GenerationDefaults) -> SamplingParams:
+    """Return the sampling settings, those left out as the model's maker recommends.
+
+    `max_completion_tokens`, the newer name, goes before `max_tokens`.
+    """
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or ()
     given: dict[str, Any] = {
@@ -165,7 +169,7 @@ def _sampling(body: ChatRequest) -> SamplingParams:
         "stop_token_ids": tuple(token for token in body.stop_token_ids or () if token is not None),
         "ignore_eos": body.ignore_eos,
     }
-    sampling = SamplingParams(**{name: value for name, value in given.items() if value is not None})
+    sampling = SamplingParams(**defaults.fill(given))
     try:
         sampling.check()
     except UserError as error:
