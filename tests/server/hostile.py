@@ -159,15 +159,12 @@ async def a_reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     writer.transport.abort()
 
 
-EXCHANGES: dict[str, Exchange] = {
-    each.__name__: each
-    for each in (
-        headers_of_a_megabyte,
-        a_body_of_100_megabytes,
-        a_length_of_a_petabyte,
-        a_slow_head,
-        a_slow_body,
-        a_half_closed_request,
-        a_reset,
-    )
-}
+EXCHANGES: tuple[Exchange, ...] = (
+    headers_of_a_megabyte,
+    a_body_of_100_megabytes,
+    a_length_of_a_petabyte,
+    a_slow_head,
+    a_slow_body,
+    a_half_closed_request,
+    a_reset,
+)
