@@ -14,7 +14,7 @@ import secrets
 from contextvars import ContextVar
 
 from tokenspeed.config import DeviceSettings, ModelConfig
-from tokenspeed.messages.engine import SchedulerStats
+from tokenspeed.messages.engine import EndId, SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.ports import CheckpointLike, EngineLike, HealthLike, StreamLike
@@ -66,6 +66,11 @@ class TenantEngine:
     def checkpoint(self) -> CheckpointLike:
         """Where its weights come from."""
         return self._engine.checkpoint
+
+    @property
+    def ends(self) -> tuple[EndId, ...]:
+        """The ids that end a reply."""
+        return self._engine.ends
 
     @property
     def ready(self) -> bool:
