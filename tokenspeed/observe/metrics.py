@@ -11,18 +11,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = Mapping[str, str]
+NONE: Labels = MappingProxyType({})
 
 
 class Sample(NamedTuple):
     """One line: `suffix` stands behind the family's name."""
 
     value: float
-    labels: Labels = {}
+    labels: Labels = NONE
     suffix: str = ""
 
 
@@ -70,10 +72,12 @@ def exposition(families: Iterable[Family], labels: Labels) -> str:
 
 
 def _braces(labels: Labels) -> str:
-    inner = ",".join(
-        f'{name}="{_escaped(value).replace(chr(34), chr(92) + chr(34))}"' for name, value in labels.items()
-    )
+    inner = ",".join(f'{name}="{_quoted(value)}"' for name, value in labels.items())
     return f"{{{inner}}}" if inner else ""
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', r"\"")
 
 
 def _escaped(text: str) -> str:

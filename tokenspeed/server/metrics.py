@@ -9,6 +9,7 @@ Invariant: a route is counted under the path of its route, never under the text 
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,10 +75,8 @@ class Metrics:
 
     async def text(self) -> str:
         """Return the exposition. While the scheduler does not answer, its numbers are the last known."""
-        try:
+        with contextlib.suppress(EngineError):
             self._stats = await self._engine.stats()
-        except EngineError:
-            pass
         families = [*_scheduler(self._stats), *self._engine.meter.families(), self.answers.family()]
         return exposition(families, {"model_name": self._engine.model.served_name})
 

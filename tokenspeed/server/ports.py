@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tokenspeed.config import DeviceSettings, ModelConfig
+<<<<<<< HEAD
 from tokenspeed.engine import batch
 from tokenspeed.engine.meter import Meter
 from tokenspeed.engine.reply import OutputLike
 from tokenspeed.messages.engine import SchedulerStats
+=======
+from tokenspeed.messages.engine import EndId, SchedulerStats
+>>>>>>> main
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
 
@@ -56,7 +60,11 @@ class EngineLike(Protocol):
     @property
     def checkpoint(self) -> CheckpointLike: ...
     @property
+<<<<<<< HEAD
     def meter(self) -> Meter: ...
+=======
+    def ends(self) -> tuple[EndId, ...]: ...
+>>>>>>> main
     @property
     def ready(self) -> bool: ...
     @property

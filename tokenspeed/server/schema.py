@@ -65,11 +65,17 @@ class CommonFields(msgspec.Struct, kw_only=True):
     stop_token_ids: list[int | None] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
+<<<<<<< HEAD
     skip_special_tokens: bool | None = None
     prompt_logprobs: int | None = None
     echo: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+=======
+    add_generation_prompt: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+>>>>>>> main
     prompt_cache_key: str | None = None
     cache_salt: str | None = None
 
@@ -99,8 +105,6 @@ class ChatRequest(CommonFields, kw_only=True):
     functions: Any = None
     function_call: Any = None
     reasoning_effort: Any = None
-    chat_template: Any = None
-    chat_template_kwargs: Any = None
     continue_final_message: Any = None
     modalities: Any = None
     audio: Any = None
@@ -151,8 +155,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guided_choice": (),
     "guided_grammar": (),
     "reasoning_effort": ("none",),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
