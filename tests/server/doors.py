@@ -19,11 +19,8 @@ from tokenspeed.server.descriptors import connections_max, raise_file_limit
 from tokenspeed.server.doorman import Access
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
-<<<<<<< HEAD
 from tokenspeed.server.metrics import Metrics
-=======
 from tokenspeed.server.tenants import TenantEngine
->>>>>>> main
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -62,12 +59,8 @@ async def opened(engine: FakeEngine, **settings: Any) -> AsyncIterator[Door]:
     """Yield an open door in front of `engine`."""
     sock = bind("127.0.0.1", 0)
     config = ServerConfig(**settings)
-<<<<<<< HEAD
-    server = HttpServer(build_app(engine, config, Probes(engine), Metrics(engine)), [sock], config.idle_s_max)
-=======
-    app = build_app(TenantEngine(engine), config, Probes(engine), Access(config.access, config.host))
+    app = build_app(TenantEngine(engine), config, Probes(engine), Access(config.access, config.host), Metrics(engine))
     server = HttpServer(app, [sock], config.limits, connections_max(config.connections_max, raise_file_limit()))
->>>>>>> main
     url = url_of(sock)
     await server.start()
     try:

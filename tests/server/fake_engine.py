@@ -15,17 +15,11 @@ from typing import Any
 import msgspec
 
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
-<<<<<<< HEAD
 from tokenspeed.engine.meter import Meter
 from tokenspeed.errors import EngineError, UserError
 from tokenspeed.messages.base import unpack_ids
-from tokenspeed.messages.engine import PositionLogprobs, SchedulerStats
+from tokenspeed.messages.engine import EndId, PositionLogprobs, SchedulerStats
 from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
-=======
-from tokenspeed.errors import EngineError
-from tokenspeed.messages.engine import EndId, SchedulerStats
-from tokenspeed.messages.tokenizer import Prompt
->>>>>>> main
 from tokenspeed.sampling import SamplingParams
 
 
@@ -142,11 +136,8 @@ class FakeEngine:
         self.model = ModelConfig(path="/models/fake.gguf", served_name=name, max_model_len=2048)
         self.device = DEVICE_DEFAULTS["cpu"]
         self.checkpoint = Checkpoint()
-<<<<<<< HEAD
         self.meter = Meter()
-=======
         self.ends = (EndId(2, "<|im_end|>", ("config.json", "chat template")),)
->>>>>>> main
         self.script = list(script)
         self.accept = accept
         self.start_steps = start

@@ -7,11 +7,8 @@ import pytest
 
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
-<<<<<<< HEAD
-from tokenspeed.messages.tokenizer import Chat
-=======
 from tokenspeed.generation import GenerationDefaults
->>>>>>> main
+from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.ask import CHOICES_MAX, MESSAGES_MAX, N_MAX, Ask, Part, chat_ask
 from tokenspeed.server.parse import decode_json, decode_msgpack
@@ -55,7 +52,7 @@ def test_the_model_s_defaults_fill_what_a_request_leaves_out() -> None:
     defaults = GenerationDefaults(temperature=0.6, top_p=0.95, top_k=20, min_p=0.05, repetition_penalty=1.1)
     model = msgspec.structs.replace(MODEL, defaults=defaults)
     asked = {"messages": [USER], "temperature": 0, "top_p": 1.0, "top_k": None}
-    sampling = chat_ask(decode_json(msgspec.json.encode(asked), ChatRequest), model).sampling
+    sampling = chat_ask(decode_json(msgspec.json.encode(asked), ChatRequest), model).parts[0].sampling
     assert sampling == SamplingParams(temperature=0.0, top_p=1.0, top_k=20, min_p=0.05, repetition_penalty=1.1)
 
 

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from tests.server.doors import Door, events, knock
-from tests.server.fake_engine import BOS, FakeEngine, Output
+from tests.server.fake_engine import BOS, FakeEngine, Output, Step
 from tests.server.positions import position
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
@@ -106,7 +106,9 @@ def test_choices_lie_prompt_by_prompt() -> None:
 
 def test_a_list_of_prompts_is_answered_in_its_order_with_the_usage_summed() -> None:
     def make() -> FakeEngine:
-        replies = [[0.05 * (4 - n), Output(f"r{n}", finish="stop", completion_tokens=n + 1)] for n in range(4)]
+        replies: list[list[Step]] = [
+            [0.05 * (4 - n), Output(f"r{n}", finish="stop", completion_tokens=n + 1)] for n in range(4)
+        ]
         return FakeEngine(script=replies).begin()
 
     async def test(door: Door) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -237,7 +238,7 @@ def test_a_choice_that_fails_ends_the_reply_with_one_error(stream: bool) -> None
         await until(lambda: door.engine.requests_open == 0)
         assert sorted(door.engine.cancelled) == [1, 3]
 
-    script = [FOREVER, [Output("a"), 0.01, EngineError("lost")], FOREVER]
+    script: list[Sequence[Step]] = [FOREVER, [Output("a"), 0.01, EngineError("lost")], FOREVER]
     knock(test, lambda: FakeEngine(script=script).begin())
 
 

@@ -14,6 +14,7 @@ from tokenspeed.server.bind import bind
 from tokenspeed.server.doorman import Access
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
+from tokenspeed.server.metrics import Metrics
 
 HEADER_BYTES_MAX = ServerConfig().header_bytes_max
 
@@ -141,7 +142,7 @@ def test_stop_ends_within_its_time(at_once: bool, monkeypatch: pytest.MonkeyPatc
         sock = bind("127.0.0.1", 0)
         port = sock.getsockname()[1]
         config = ServerConfig()
-        app = build_app(engine, config, Probes(engine), Access(config.access, config.host))
+        app = build_app(engine, config, Probes(engine), Access(config.access, config.host), Metrics(engine))
         server = HttpServer(app, [sock], config.limits, 10)
         await server.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

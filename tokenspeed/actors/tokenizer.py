@@ -60,11 +60,8 @@ class TokenizerActor(Actor):
         self._phase("tokenizer", 30.0)
         loop = asyncio.get_running_loop()
         self._builder = await loop.run_in_executor(self._threads, load_prompt_builder, self._config)
-<<<<<<< HEAD
         self._lookups = Lookups(self._builder, self._giants, self._outbox)
-=======
         self._outbox.send("engine", ModelEnds(self._builder.ends))
->>>>>>> main
 
     def receive(self, sender: str, message: Message) -> None:
         """Take one message of the engine."""

@@ -24,11 +24,8 @@ import msgspec
 from tokenspeed.actors.health import ActorHealth
 from tokenspeed.actors.supervisor import Supervisor
 from tokenspeed.config import EngineConfig
-<<<<<<< HEAD
-from tokenspeed.engine.batch import Batch
-=======
 from tokenspeed.engine.admission import Admission
->>>>>>> main
+from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
 from tokenspeed.engine.meter import Meter
 from tokenspeed.engine.stream import Output, Stream
@@ -37,12 +34,9 @@ from tokenspeed.messages.base import Message, pack_ids, unpack_ids
 from tokenspeed.messages.engine import (
     Accepted,
     CacheFlushed,
-<<<<<<< HEAD
     CallFailed,
     Detokenized,
-=======
     EndId,
->>>>>>> main
     EngineMessage,
     ModelEnds,
     OutputDelta,
@@ -77,12 +71,9 @@ class AsyncEngine:
     def __init__(self, config: EngineConfig, *, on_event: Callable[[str], None] | None = None) -> None:
         self.config = config
         self._on_event = on_event or (lambda text: None)
-<<<<<<< HEAD
         self.meter = Meter()
-=======
         self.checkpoint, self.model, self.device = resolve(config, self._on_event)
         self.ends: tuple[EndId, ...] = ()  # known once it has started
->>>>>>> main
         self._streams: dict[int, Stream] = {}
         self._admission = Admission(self.device.max_num_seqs + config.max_queued_requests, config.max_queued_bytes)
         self._calls: dict[int, asyncio.Future[Message]] = {}
@@ -262,11 +253,8 @@ class AsyncEngine:
     def _ended(self, stream: Stream) -> None:
         if self._streams.pop(stream.request, None) is None:
             return
-<<<<<<< HEAD
         self.meter.ended(stream.request, cancelled=stream.is_cancelled)
-=======
         self._admission.leave(stream.message.prompt)
->>>>>>> main
         if not self._streams:
             self._idle.set()
         if stream.is_cancelled:

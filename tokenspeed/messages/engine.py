@@ -131,9 +131,5 @@ class SchedulerStats(Message, frozen=True):
     retractions: int
 
 
-<<<<<<< HEAD
 Answer = CacheFlushed | SchedulerStats | Tokenized | Detokenized | CallFailed
-EngineMessage = Accepted | Refused | OutputDelta | StreamsFenced | Answer
-=======
-EngineMessage = Accepted | Refused | ModelEnds | OutputDelta | StreamsFenced | CacheFlushed | SchedulerStats
->>>>>>> main
+EngineMessage = Accepted | Refused | ModelEnds | OutputDelta | StreamsFenced | Answer

@@ -8,6 +8,7 @@ Invariant: a path is in the table once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,8 +34,11 @@ class Api(NamedTuple):
     teller: type[Teller]
 
 
-CHAT = Api("/v1/chat/completions", ChatRequest, chat_ask, ChatTeller)
-COMPLETIONS = Api("/v1/completions", CompletionRequest, completion_ask, CompletionTeller)
-GENERATE = Api("/generate", GenerateBody, generate_ask, GenerateTeller)
-
-APIS = (CHAT, COMPLETIONS, GENERATE)
+def apis(trust_request_chat_template: bool) -> tuple[Api, ...]:
+    """Return the table; templates that come with requests are honoured only if they are trusted."""
+    ask = partial(chat_ask, trust_request_chat_template=trust_request_chat_template)
+    return (
+        Api("/v1/chat/completions", ChatRequest, ask, ChatTeller),
+        Api("/v1/completions", CompletionRequest, completion_ask, CompletionTeller),
+        Api("/generate", GenerateBody, generate_ask, GenerateTeller),
+    )

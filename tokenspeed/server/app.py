@@ -17,13 +17,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 
 from tokenspeed.config import ServerConfig
-<<<<<<< HEAD
-from tokenspeed.server.apis import APIS
-=======
 from tokenspeed.server.admin import AdminDoor
-from tokenspeed.server.chat import ChatDoor
+from tokenspeed.server.apis import apis
 from tokenspeed.server.doorman import Access, Doorman
->>>>>>> main
 from tokenspeed.server.errors import HANDLERS
 from tokenspeed.server.generation import GenerationDoor
 from tokenspeed.server.health import HealthDoor, Probes
@@ -34,22 +30,14 @@ from tokenspeed.server.models import ModelsDoor
 from tokenspeed.server.ports import EngineLike
 
 
-<<<<<<< HEAD
-def build_app(engine: EngineLike, config: ServerConfig, probes: Probes, metrics: Metrics) -> Starlette:
+def build_app(engine: EngineLike, config: ServerConfig, probes: Probes, access: Access, metrics: Metrics) -> Starlette:
     """Return the application in front of `engine`."""
-    work = {api.path: GenerationDoor(api, engine, config.request_bytes_max, config.keep_alive_s).post for api in APIS}
-    work |= {path: LookupDoor(lookup, engine, config.request_bytes_max).post for path, lookup in LOOKUPS.items()}
-=======
-def build_app(engine: EngineLike, config: ServerConfig, probes: Probes, access: Access) -> Starlette:
-    """Return the application in front of `engine`."""
-    chat = ChatDoor(
-        engine,
-        config.limits,
-        config.keep_alive_s,
-        trust_request_chat_template=config.trust_request_chat_template,
-    )
+    work = {
+        api.path: GenerationDoor(api, engine, config.limits, config.keep_alive_s).post
+        for api in apis(config.trust_request_chat_template)
+    }
+    work |= {path: LookupDoor(lookup, engine, config.limits).post for path, lookup in LOOKUPS.items()}
     admin = AdminDoor(engine)
->>>>>>> main
     models = ModelsDoor(engine)
     health = HealthDoor(probes)
     routes = [
@@ -58,36 +46,25 @@ def build_app(engine: EngineLike, config: ServerConfig, probes: Probes, access: 
         Route("/v1/models/{model:path}", models.one, methods=["GET"]),
         Route("/health", health.live, methods=["GET"]),
         Route("/ready", health.ready, methods=["GET"]),
+        Route("/flush_cache", admin.flush_cache, methods=["POST"]),
+        Route("/stats", admin.stats, methods=["GET"]),
     ]
     if config.metrics:
         routes.append(Route("/metrics", MetricsDoor(metrics).get, methods=["GET"]))
     app = Starlette(
-<<<<<<< HEAD
         routes=routes,
-        middleware=[Middleware(Counted, answers=metrics.answers, routes=_paths(routes)), Middleware(Identity)],
-=======
-        routes=[
-            Route("/v1/chat/completions", chat.post, methods=["POST"]),
-            Route("/v1/models", models.index, methods=["GET"]),
-            Route("/v1/models/{model:path}", models.one, methods=["GET"]),
-            Route("/health", health.live, methods=["GET"]),
-            Route("/ready", health.ready, methods=["GET"]),
-            Route("/flush_cache", admin.flush_cache, methods=["POST"]),
-            Route("/stats", admin.stats, methods=["GET"]),
-        ],
-        middleware=_layers(config, access),
->>>>>>> main
+        middleware=[Middleware(Counted, answers=metrics.answers, routes=_paths(routes)), *_layers(config, access)],
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False
     return app
 
 
-<<<<<<< HEAD
 def _paths(routes: list[Route]) -> dict[Callable[..., Any], str]:
     """Return the path of each endpoint; of two paths of one endpoint the first."""
     return {route.endpoint: route.path for route in reversed(routes)}
-=======
+
+
 def _layers(config: ServerConfig, access: Access) -> list[Middleware]:
     """Return what a request goes through, the outermost first."""
     layers = [Middleware(Identity), Middleware(Doorman, access=access)]
@@ -101,4 +78,3 @@ def _layers(config: ServerConfig, access: Access) -> list[Middleware]:
         )
         layers.insert(1, cors)  # a browser's first question carries no key
     return layers
->>>>>>> main

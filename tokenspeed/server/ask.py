@@ -15,22 +15,13 @@ from typing import Any
 import msgspec
 
 from tokenspeed.config import ModelConfig
-<<<<<<< HEAD
 from tokenspeed.errors import TokenSpeedError, UserError
 from tokenspeed.messages.tokenizer import Chat, Prompt
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.ask_sampling import sampling_of
+from tokenspeed.server.ask_template import request_template, template_variables
 from tokenspeed.server.errors import renamed, shown
 from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, CommonFields, ContentPart, StreamOptions
-=======
-from tokenspeed.errors import UserError
-from tokenspeed.generation import GenerationDefaults
-from tokenspeed.messages.tokenizer import Chat
-from tokenspeed.sampling import SamplingParams
-from tokenspeed.server.ask_template import request_template, template_variables
-from tokenspeed.server.errors import shown
-from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, ContentPart, StreamOptions
->>>>>>> main
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 ROLES_WITH_CONTENT = ("system", "developer", "user")
@@ -47,7 +38,6 @@ class Part(msgspec.Struct, frozen=True):
     sampling: SamplingParams
 
 
-<<<<<<< HEAD
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A checked request. Choice c of prompt p is `parts[p * n + c]`.
 
@@ -86,18 +76,14 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         return renamed(error, self.names)
 
 
-def chat_ask(body: ChatRequest, model: ModelConfig, session: str = "") -> Ask:
-=======
 def chat_ask(
     body: ChatRequest, model: ModelConfig, session: str = "", *, trust_request_chat_template: bool = False
-) -> ChatAsk:
->>>>>>> main
+) -> Ask:
     """Return what `body` asks, or raise `UserError` naming the first field that is wrong.
 
     `session` is what the transport knows of the caller's session; `prompt_cache_key` goes before it.
     """
     check_model(body.model, model)
-<<<<<<< HEAD
     check_neutral(body)
     check_messages(body.messages)
     names = {"logprobs": "top_logprobs"}
@@ -107,30 +93,19 @@ def chat_ask(
     sampling = sampling_of(
         body,
         names,
+        model.defaults,
         max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
         logprobs=logprobs,
         prompt_logprobs=body.prompt_logprobs,
-=======
-    _check_neutral(body)
-    _check_messages(body.messages)
-    options = _stream_options(body)
-    generation_prompt = True if body.add_generation_prompt is None else body.add_generation_prompt
-    return ChatAsk(
-        prompt=Chat(
-            _as_json("messages", body.messages),
-            generation_prompt,
-            template_variables(body.chat_template_kwargs),
-            request_template(body.chat_template, trust_request_chat_template),
-        ),
-        sampling=_sampling(body, model.defaults),
-        namespace=_label("cache_salt", body.cache_salt),
-        session=_label("prompt_cache_key", body.prompt_cache_key) or session[:LABEL_CHARS_MAX],
-        stream=bool(body.stream),
-        include_usage=bool(options.include_usage),
->>>>>>> main
+    )
+    prompt = chat_prompt(
+        body.messages,
+        body.add_generation_prompt,
+        template_variables(body.chat_template_kwargs),
+        request_template(body.chat_template, trust_request_chat_template),
     )
     return Ask(
-        parts=choices([chat_prompt(body.messages, body.add_generation_prompt)], sampling, count_of(body)),
+        parts=choices([prompt], sampling, count_of(body)),
         logprobs=logprobs,
         echo=bool(body.echo),
         echo_text=_last_words(body.messages),
@@ -217,9 +192,11 @@ def check_neutral(body: CommonFields) -> None:
             raise UserError(message, code="unsupported_parameter", param=name)
 
 
-def chat_prompt(messages: list[ChatMessage], add_generation_prompt: bool | None) -> Chat:
+def chat_prompt(
+    messages: list[ChatMessage], add_generation_prompt: bool | None, variables: bytes = b"", template: str = ""
+) -> Chat:
     """Return the conversation as the engine takes it."""
-    return Chat(_as_json("messages", messages), add_generation_prompt is not False)
+    return Chat(_as_json("messages", messages), add_generation_prompt is not False, variables, template)
 
 
 def check_messages(messages: list[ChatMessage]) -> None:
@@ -284,41 +261,10 @@ def _stream_options(body: CommonFields) -> StreamOptions:
     return options or StreamOptions()
 
 
-<<<<<<< HEAD
 def _chat_logprobs(body: ChatRequest) -> int | None:
     if body.top_logprobs is not None and not body.logprobs and body.top_logprobs != 0:
         raise UserError("top_logprobs is only allowed with logprobs: true.", param="top_logprobs")
     return (body.top_logprobs or 0) if body.logprobs else None
-=======
-def _sampling(body: ChatRequest, defaults: GenerationDefaults) -> SamplingParams:
-    """Return the sampling settings, those left out as the model's maker recommends.
-
-    `max_completion_tokens`, the newer name, goes before `max_tokens`.
-    """
-    limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-    stop = [body.stop] if isinstance(body.stop, str) else body.stop or ()
-    given: dict[str, Any] = {
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": body.top_k,
-        "min_p": body.min_p,
-        "seed": body.seed,
-        "max_tokens": limit,
-        "min_tokens": body.min_tokens,
-        "stop": tuple(text for text in stop if text is not None),
-        "stop_token_ids": tuple(token for token in body.stop_token_ids or () if token is not None),
-        "ignore_eos": body.ignore_eos,
-    }
-    sampling = SamplingParams(**defaults.fill(given))
-    try:
-        sampling.check()
-    except UserError as error:
-        if error.param != "max_tokens" or body.max_completion_tokens is None:
-            raise
-        message = error.message.replace("max_tokens", "max_completion_tokens")
-        raise UserError(message, param="max_completion_tokens") from None
-    return sampling
->>>>>>> main
 
 
 def _last_words(messages: list[ChatMessage]) -> str:

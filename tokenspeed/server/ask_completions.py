@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
+from tokenspeed.generation import GenerationDefaults
 from tokenspeed.messages.base import pack_ids
 from tokenspeed.messages.tokenizer import Ids, Prompt, Text
 from tokenspeed.sampling import SamplingParams
@@ -27,7 +28,7 @@ def completion_ask(body: CompletionRequest, model: ModelConfig, session: str = "
     check_neutral(body)
     prompts = _prompts(body)
     return Ask(
-        parts=choices(prompts, _sampling(body), count_of(body)),
+        parts=choices(prompts, _sampling(body, model.defaults), count_of(body)),
         logprobs=body.logprobs,
         echo=bool(body.echo),
         is_batch=len(prompts) > 1,
@@ -43,11 +44,12 @@ def ids_prompt(name: str, ids: list[int]) -> Ids:
     return Ids(pack_ids(ids))
 
 
-def _sampling(body: CompletionRequest) -> SamplingParams:
+def _sampling(body: CompletionRequest, defaults: GenerationDefaults) -> SamplingParams:
     scored = [count for count in (body.prompt_logprobs, body.logprobs if body.echo else None) if count is not None]
     return sampling_of(
         body,
         {},
+        defaults,
         max_tokens=MAX_TOKENS_DEFAULT if body.max_tokens is None else body.max_tokens,
         logprobs=body.logprobs,
         prompt_logprobs=max(scored, default=None),

@@ -15,6 +15,7 @@ import msgspec
 
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
+from tokenspeed.generation import GenerationDefaults
 from tokenspeed.messages.tokenizer import Prompt, Text
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.ask import LABEL_CHARS_MAX, Ask, Part, check_choices, check_count, check_model, label, same
@@ -48,7 +49,7 @@ def generate_ask(body: GenerateBody, model: ModelConfig, session: str = "") -> A
     check_model(body.model, model)
     _check_refused(body)
     name, prompts, is_batch = _prompts(body)
-    settings, n = _settings(body, len(prompts))
+    settings, n = _settings(body, len(prompts), model.defaults)
     check_choices(len(prompts), n, name)
     top, first = _scores(body)
     return Ask(
@@ -104,7 +105,7 @@ def _check_some(name: str, prompts: Sequence[Any]) -> None:
         raise UserError(f"{name} is an empty list; send at least one prompt.", param=name)
 
 
-def _settings(body: GenerateBody, prompts: int) -> tuple[list[SamplingParams], int]:
+def _settings(body: GenerateBody, prompts: int, defaults: GenerationDefaults) -> tuple[list[SamplingParams], int]:
     """Return the settings of each prompt, and how many replies each gets."""
     given = body.sampling_params
     each = given if isinstance(given, list) else [given or SamplingBody()] * prompts
@@ -118,10 +119,10 @@ def _settings(body: GenerateBody, prompts: int) -> tuple[list[SamplingParams], i
         raise UserError("n differs between sampling_params; all prompts of a request have the same.", param="n")
     n = counts.pop()
     check_count(n)
-    return [_sampling(body, one) for one in each], n
+    return [_sampling(body, one, defaults) for one in each], n
 
 
-def _sampling(body: GenerateBody, given: SamplingBody) -> SamplingParams:
+def _sampling(body: GenerateBody, given: SamplingBody, defaults: GenerationDefaults) -> SamplingParams:
     _check_refused(given)
     top, first = _scores(body)
     values: dict[str, Any] = {name: getattr(given, name) for name in SAME}
@@ -138,7 +139,7 @@ def _sampling(body: GenerateBody, given: SamplingBody) -> SamplingParams:
         "logprobs": top,
         "prompt_logprobs": top if first >= 0 else None,
     }
-    return checked(values, NAMES)
+    return checked(values, NAMES, defaults)
 
 
 def _scores(body: GenerateBody) -> tuple[int | None, int]:

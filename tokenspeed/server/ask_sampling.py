@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenspeed.errors import UserError
+from tokenspeed.generation import GenerationDefaults
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.errors import renamed, shown
 from tokenspeed.server.schema import CommonFields
@@ -36,12 +37,16 @@ SAME = (
 def sampling_of(
     body: CommonFields,
     names: Mapping[str, str],
+    defaults: GenerationDefaults,
     *,
     max_tokens: int | None,
     logprobs: int | None,
     prompt_logprobs: int | None,
 ) -> SamplingParams:
-    """Return the settings in `body`; raise `UserError` with the name that `names` has for a parameter."""
+    """Return the settings in `body`; raise `UserError` with the name that `names` has for a parameter.
+
+    Those left out are as `defaults` say.
+    """
     given: dict[str, Any] = {name: getattr(body, name) for name in SAME}
     given |= {
         "max_tokens": max_tokens,
@@ -53,12 +58,15 @@ def sampling_of(
         "allowed_token_ids": allowed(body.allowed_token_ids),
         "bad_words": tuple(body.bad_words or ()),
     }
-    return checked(given, names)
+    return checked(given, names, defaults)
 
 
-def checked(given: Mapping[str, Any], names: Mapping[str, str]) -> SamplingParams:
-    """Return the settings `given` by the engine's names, None standing for the default; or raise `UserError`."""
-    sampling = SamplingParams(**{name: value for name, value in given.items() if value is not None})
+def checked(given: Mapping[str, Any], names: Mapping[str, str], defaults: GenerationDefaults) -> SamplingParams:
+    """Return the settings `given` by the engine's names, or raise `UserError`.
+
+    Those left out are as the model's maker recommends.
+    """
+    sampling = SamplingParams(**defaults.fill(given))
     try:
         sampling.check()
     except UserError as error:

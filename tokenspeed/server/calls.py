@@ -18,12 +18,8 @@ from typing import Any
 from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.reply import OutputLike
 from tokenspeed.errors import TokenSpeedError, UserError
-<<<<<<< HEAD
-from tokenspeed.server.apis import APIS, Api
-=======
 from tokenspeed.server.admin import counters, flushed
-from tokenspeed.server.ask import chat_ask
->>>>>>> main
+from tokenspeed.server.apis import Api, apis
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import internal_error, shown
 from tokenspeed.server.frames import Call, Chunk, End, Failure, Reply
@@ -45,16 +41,18 @@ log = logging.getLogger("tokenspeed.server")
 class Calls:
     """The routes onto `engine`."""
 
-<<<<<<< HEAD
-    def __init__(self, engine: EngineLike, probes: Probes, metrics: Metrics | None = None) -> None:
-=======
-    def __init__(self, engine: EngineLike, probes: Probes, *, trust_request_chat_template: bool = False) -> None:
->>>>>>> main
+    def __init__(
+        self,
+        engine: EngineLike,
+        probes: Probes,
+        metrics: Metrics | None = None,
+        *,
+        trust_request_chat_template: bool = False,
+    ) -> None:
         self._engine = engine
         self._probes = probes
-        self._trust = trust_request_chat_template
         self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
-            **{api.path: partial(self._generate, api) for api in APIS},
+            **{api.path: partial(self._generate, api) for api in apis(trust_request_chat_template)},
             **{path: partial(self._look_up, lookup) for path, lookup in LOOKUPS.items()},
             "/v1/models": self._models,
             "/health": self._health,
@@ -83,19 +81,10 @@ class Calls:
             raise UserError(f"There is no {shown(path)}; use {', '.join(self._routes)}.", status=404, code="not_found")
         return self._routes[path]
 
-<<<<<<< HEAD
     async def _generate(self, api: Api, call: Call, send: Send) -> None:
         ask = api.ask(decode_msgpack(bytes(call.body), api.body), self._engine.model, "")
         batch, known = await open_ask(self._engine, ask)
         teller = api.teller(ask, known, self._engine.model.served_name)
-=======
-    async def _chat(self, call: Call, send: Send) -> None:
-        ask = chat_ask(
-            decode_msgpack(bytes(call.body), ChatRequest), self._engine.model, trust_request_chat_template=self._trust
-        )
-        stream = self._engine.generate(ask.prompt, ask.sampling, namespace=ask.namespace, session=ask.session)
-        head = ReplyHead.new(self._engine.model.served_name)
->>>>>>> main
         try:
             if ask.stream:
                 await _stream(batch, teller, send)

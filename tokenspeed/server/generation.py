@@ -12,11 +12,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenspeed.config import RequestLimits
 from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.reply import OutputLike, Reply
 from tokenspeed.errors import TokenSpeedError
 from tokenspeed.server.apis import Api
-from tokenspeed.server.body import read_body
+from tokenspeed.server.body import read_json
 from tokenspeed.server.disconnect import unless_gone, until_gone
 from tokenspeed.server.opened import open_ask
 from tokenspeed.server.parse import decode_json
@@ -28,17 +29,17 @@ SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session-
 
 
 class GenerationDoor:
-    """The endpoint of `api`. Bodies above `bytes_max` bytes are refused."""
+    """The endpoint of `api`. Bodies beyond `limits` are refused."""
 
-    def __init__(self, api: Api, engine: EngineLike, bytes_max: int, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+    def __init__(self, api: Api, engine: EngineLike, limits: RequestLimits, keep_alive_s: float = KEEP_ALIVE_S) -> None:
         self._api = api
         self._engine = engine
-        self._bytes_max = bytes_max
+        self._limits = limits
         self._keep_alive_s = keep_alive_s
 
     async def post(self, request: Request) -> Response:
         """Answer one request; raise `UserError`, `EngineError` or `ClientGone`."""
-        body = decode_json(await read_body(request, self._bytes_max), self._api.body)
+        body = decode_json(await read_json(request, self._limits), self._api.body)
         ask = self._api.ask(body, self._engine.model, _session(request))
         batch, known = await unless_gone(open_ask(self._engine, ask), until_gone(request.receive))
         teller = self._api.teller(ask, known, self._engine.model.served_name)

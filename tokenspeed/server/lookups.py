@@ -15,12 +15,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenspeed.config import RequestLimits
 from tokenspeed.errors import UserError
 from tokenspeed.messages.base import unpack_ids
 from tokenspeed.messages.tokenizer import Prompt, Text
 from tokenspeed.server.ask import chat_prompt, check_messages, check_model
 from tokenspeed.server.ask_completions import ids_prompt
-from tokenspeed.server.body import read_body
+from tokenspeed.server.body import read_json
 from tokenspeed.server.disconnect import unless_gone, until_gone
 from tokenspeed.server.logprobs import piece_text
 from tokenspeed.server.parse import decode_json
@@ -95,16 +96,16 @@ LOOKUPS = {
 
 
 class LookupDoor:
-    """The endpoint of `lookup`. Bodies above `bytes_max` bytes are refused."""
+    """The endpoint of `lookup`. Bodies beyond `limits` are refused."""
 
-    def __init__(self, lookup: Lookup, engine: EngineLike, bytes_max: int) -> None:
+    def __init__(self, lookup: Lookup, engine: EngineLike, limits: RequestLimits) -> None:
         self._lookup = lookup
         self._engine = engine
-        self._bytes_max = bytes_max
+        self._limits = limits
 
     async def post(self, request: Request) -> Response:
         """Answer one request; raise `UserError`, `EngineError` or `ClientGone`."""
-        body = decode_json(await read_body(request, self._bytes_max), self._lookup.body)
+        body = decode_json(await read_json(request, self._limits), self._lookup.body)
         answer = self._answer(body)
         return Response(
             msgspec.json.encode(await unless_gone(answer, until_gone(request.receive))), media_type="application/json"

@@ -12,14 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tokenspeed.config import DeviceSettings, ModelConfig
-<<<<<<< HEAD
 from tokenspeed.engine import batch
 from tokenspeed.engine.meter import Meter
 from tokenspeed.engine.reply import OutputLike
-from tokenspeed.messages.engine import SchedulerStats
-=======
 from tokenspeed.messages.engine import EndId, SchedulerStats
->>>>>>> main
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
 
@@ -60,11 +56,9 @@ class EngineLike(Protocol):
     @property
     def checkpoint(self) -> CheckpointLike: ...
     @property
-<<<<<<< HEAD
     def meter(self) -> Meter: ...
-=======
+    @property
     def ends(self) -> tuple[EndId, ...]: ...
->>>>>>> main
     @property
     def ready(self) -> bool: ...
     @property

@@ -65,17 +65,11 @@ class CommonFields(msgspec.Struct, kw_only=True):
     stop_token_ids: list[int | None] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
-<<<<<<< HEAD
     skip_special_tokens: bool | None = None
     prompt_logprobs: int | None = None
     echo: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
-=======
-    add_generation_prompt: bool | None = None
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
->>>>>>> main
     prompt_cache_key: str | None = None
     cache_salt: str | None = None
 
@@ -99,6 +93,8 @@ class ChatRequest(CommonFields, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     tools: Any = None
     tool_choice: Any = None

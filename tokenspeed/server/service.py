@@ -155,22 +155,19 @@ class Service:
     def _build_doors(self) -> list[Door]:
         config, sockets = self._config, self._sockets
         probes = Probes(self._engine, lambda: self.draining)
-<<<<<<< HEAD
-        metrics = Metrics(self._engine)
-        calls = Calls(self._engine, probes, metrics if config.metrics else None)
-        doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
-        if sockets.http is not None:
-            app = build_app(self._engine, config, probes, metrics)
-            doors.append(HttpServer(app, [sockets.http], config.idle_s_max))
-=======
         engine = TenantEngine(self._engine)
-        calls = Calls(engine, probes, trust_request_chat_template=config.trust_request_chat_template)
+        metrics = Metrics(engine)
+        calls = Calls(
+            engine,
+            probes,
+            metrics if config.metrics else None,
+            trust_request_chat_template=config.trust_request_chat_template,
+        )
         doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
         if sockets.http is not None:
-            app = build_app(engine, config, probes, self._access)
+            app = build_app(engine, config, probes, self._access, metrics)
             most = connections_max(config.connections_max, raise_file_limit())
             doors.append(HttpServer(app, [sockets.http], config.limits, most))
->>>>>>> main
         return doors
 
     def _listen_to_signals(self) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Sequence
 from contextvars import ContextVar
 
 from tokenspeed.config import DeviceSettings, ModelConfig
+from tokenspeed.engine.meter import Meter
 from tokenspeed.messages.engine import EndId, SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
@@ -81,6 +83,19 @@ class TenantEngine:
     def requests_open(self) -> int:
         """Requests of all tenants; not to be told to one."""
         return self._engine.requests_open
+
+    @property
+    def meter(self) -> Meter:
+        """Counts over all tenants; not to be told to one."""
+        return self._engine.meter
+
+    async def tokenize(self, prompt: Prompt) -> list[int]:
+        """Return the ids of `prompt`; nothing of it is kept that another could find."""
+        return await self._engine.tokenize(prompt)
+
+    async def detokenize(self, ids: Sequence[int], *, skip_special: bool = False) -> list[bytes]:
+        """Return what each of `ids` adds to a text."""
+        return await self._engine.detokenize(ids, skip_special=skip_special)
 
     async def start(self) -> None:
         """Start the engine."""

@@ -68,13 +68,9 @@ class PromptBuilder:
         if sample is not None:
             self._warn_of_lost_marks(sample)
         self.vocab_tokens = tokenizer.vocab_tokens
-<<<<<<< HEAD
         self._all_bytes = tokenizer.vocabulary.all_bytes()
-        self.end_ids = tuple(sorted(tokenizer.vocabulary.end_ids | self._end_mark(sample)))
-=======
         self.ends = gather_ends(tokenizer.vocabulary, self._end_mark(sample))
         self.end_ids = tuple(end.id for end in self.ends)
->>>>>>> main
 
     def ids(self, prompt: Prompt) -> array[int]:
         """Return the ids of `prompt`, at least one, with room for at least one more.
