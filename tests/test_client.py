@@ -28,6 +28,13 @@ def test_the_plain_client() -> None:
         assert client.models()[0]["id"] == "fake-model"
         assert client.ready()
         assert client.flush_cache() == 5
+        assert "".join(client.completions("Once", max_tokens=5)) == "Hello wörld\n"
+        assert "".join(client.chat(MESSAGES, n=2)) == "Hello wörld\n"
+        assert client.generate(text=["a", "b"], sampling_params={"max_new_tokens": 3})[1]["text"] == "Hello wörld\n"
+        assert client.detokenize(client.tokenize("Hö", add_special_tokens=False)) == "Hö"
+        assert bytes(client.tokenize(messages=MESSAGES)).startswith(b"[")
+        assert client.health()["status"] == "ready"
+        assert client.stats()["pages_total"] == 4096
         with pytest.raises(UserError) as refused:
             list(client.chat([]))
         assert refused.value.param == "messages"
@@ -52,6 +59,11 @@ def test_the_asynchronous_client_and_its_cancellation() -> None:
             assert await anext(reply) == "first"
         await until(lambda: engine.cancelled == [1])
         assert [text async for text in client.chat(MESSAGES)] == ["Hel", "lo", " wörld\n"]
+        assert [text async for text in client.completions([1, 2])] == ["Hel", "lo", " wörld\n"]
+        assert (await client.generate(input_ids=[1]))["text"] == "Hello wörld\n"
+        assert await client.detokenize(await client.tokenize("Hi")) == "<s>Hi"
+        assert (await client.health())["status"] == "ready"
+        assert (await client.stats())["pages_total"] == 4096
 
     knock_unix(test, lambda: FakeEngine(script=[FOREVER, HELLO]).begin())
 

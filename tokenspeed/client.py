@@ -32,6 +32,8 @@ from tokenspeed.server.frames import (
 )
 
 CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+GENERATE = "/generate"
 Messages = Sequence[Mapping[str, Any]]
 
 _decode = msgspec.msgpack.Decoder(Answer).decode
@@ -79,9 +81,37 @@ class Client:
                 if text := _text(chunk):
                     yield text
 
+    def completions(self, prompt: str | Sequence[int], **settings: Any) -> Generator[str, None, None]:
+        """Yield the text that goes on with `prompt` as it comes; `settings` are those of the HTTP API."""
+        chunks = self.stream(COMPLETIONS, {"prompt": prompt, **settings})
+        with contextlib.closing(chunks):
+            for chunk in chunks:
+                if text := _text(chunk):
+                    yield text
+
+    def generate(self, **body: Any) -> Any:
+        """Return the whole answer to a request of `/generate`: an object, or a list of them for several replies."""
+        return self.call(GENERATE, body)[1]
+
+    def tokenize(self, prompt: str | None = None, *, messages: Messages | None = None, **more: Any) -> list[int]:
+        """Return the ids of a text or a conversation."""
+        return list(self.call("/tokenize", {"prompt": prompt, "messages": messages, **more})[1]["tokens"])
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of ids."""
+        return str(self.call("/detokenize", {"tokens": tokens})[1]["prompt"])
+
     def models(self) -> list[dict[str, Any]]:
         """Return the catalogue's entries."""
         return list(self.call("/v1/models")[1]["data"])
+
+    def health(self) -> dict[str, Any]:
+        """Return the state of the engine and of each of its processes."""
+        return dict(self.call("/health")[1])
+
+    def stats(self) -> dict[str, int]:
+        """Return the scheduler's counters."""
+        return dict(self.call("/stats")[1])
 
     def ready(self) -> bool:
         """Tell whether the server takes requests."""
@@ -133,9 +163,37 @@ class AsyncClient:
                 if text := _text(chunk):
                     yield text
 
+    async def completions(self, prompt: str | Sequence[int], **settings: Any) -> AsyncGenerator[str, None]:
+        """Yield the text that goes on with `prompt` as it comes; `settings` are those of the HTTP API."""
+        chunks = self.stream(COMPLETIONS, {"prompt": prompt, **settings})
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                if text := _text(chunk):
+                    yield text
+
+    async def generate(self, **body: Any) -> Any:
+        """Return the whole answer to a request of `/generate`: an object, or a list of them for several replies."""
+        return (await self.call(GENERATE, body))[1]
+
+    async def tokenize(self, prompt: str | None = None, *, messages: Messages | None = None, **more: Any) -> list[int]:
+        """Return the ids of a text or a conversation."""
+        return list((await self.call("/tokenize", {"prompt": prompt, "messages": messages, **more}))[1]["tokens"])
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of ids."""
+        return str((await self.call("/detokenize", {"tokens": tokens}))[1]["prompt"])
+
     async def models(self) -> list[dict[str, Any]]:
         """Return the catalogue's entries."""
         return list((await self.call("/v1/models"))[1]["data"])
+
+    async def health(self) -> dict[str, Any]:
+        """Return the state of the engine and of each of its processes."""
+        return dict((await self.call("/health"))[1])
+
+    async def stats(self) -> dict[str, int]:
+        """Return the scheduler's counters."""
+        return dict((await self.call("/stats"))[1])
 
     async def ready(self) -> bool:
         """Tell whether the server takes requests."""
@@ -187,7 +245,9 @@ def _size(head: bytes) -> int:
 
 
 def _text(chunk: Any) -> str:
-    return "".join(choice["delta"].get("content", "") for choice in chunk["choices"])
+    """Return what a chunk of either API adds to the first choice."""
+    first = (choice for choice in chunk["choices"] if choice["index"] == 0)
+    return "".join(choice["delta"].get("content", "") if "delta" in choice else choice["text"] for choice in first)
 
 
 def _error(answer: Answer) -> Exception:

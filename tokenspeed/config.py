@@ -169,6 +169,19 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_requests: int = 1024
     max_queued_bytes: int = 512 << 20
     stall_limit_s: float = 5.0
+    tensor_parallel_size: int = 1
+    kv_cache_dtype: str = "auto"
+    quantization: str = "auto"
+    attention_backend: str = "auto"
+
+
+# Settings that others know with many values and that have one here, with the reason and what to do.
+ONE_VALUE = {
+    "tensor_parallel_size": "a model is computed on one device; use 1, and a model that fits it",
+    "kv_cache_dtype": "keys and values are kept in the type computed in; use auto, and --dtype to choose that",
+    "quantization": "weights are used as the checkpoint has them; use auto, and a checkpoint quantised as wanted",
+    "attention_backend": "kernels are chosen by device and shape; use auto",
+}
 
 
 class Secret(msgspec.Struct, frozen=True):

@@ -93,7 +93,8 @@ def test_every_setting_is_read_from_the_command_line() -> None:
         "--admission-growth-tokens 5 --max-queued-requests 6 --max-queued-bytes 7K --api-key a:b --api-key c "
         "--api-key-file f --admin-key d --open-metrics --allowed-hosts h --allowed-origins o --max-header-bytes 9K "
         "--trust-request-chat-template --max-json-depth 11 --max-json-items 12 --header-timeout 13 --body-timeout 14 "
-        "--write-timeout 15 --idle-timeout 16 --max-connections 17"
+        "--write-timeout 15 --idle-timeout 16 --max-connections 17 --no-metrics "
+        "--tensor-parallel-size 1 --kv-cache-dtype auto --quantization auto --attention-backend auto"
     )
     found = read_settings(words.split())
     assert found.config(EngineConfig) == EngineConfig(
@@ -124,6 +125,7 @@ def test_every_setting_is_read_from_the_command_line() -> None:
         drain_timeout_s=0.0,
         request_bytes_max=1024,
         http=False,
+        metrics=False,
         socket="s",
         stop_with_stdin=True,
         api_keys=(Secret("a:b"), Secret("c")),

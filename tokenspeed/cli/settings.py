@@ -11,6 +11,7 @@ Invariant: a flag, a variable and a key of the same name mean the same and are r
 
 from __future__ import annotations
 
+import argparse
 import types
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -24,6 +25,7 @@ from tokenspeed.config import (
     GPU_MEMORY_UTILIZATION_MIN,
     LOAD_FORMATS,
     LOG_LEVELS,
+    ONE_VALUE,
     PREFIX,
     CommandConfig,
     EngineConfig,
@@ -60,6 +62,18 @@ class Group(NamedTuple):
     title: str
     config: type[msgspec.Struct]
     settings: tuple[Setting, ...]
+
+
+def only(field: str) -> Callable[[str], object]:
+    """Return a reader that takes the default of `field` alone and says why."""
+    default = getattr(EngineConfig(), field)
+
+    def read(text: str) -> object:
+        if text != str(default):
+            raise argparse.ArgumentTypeError(f"{text!r} is not supported: {ONE_VALUE[field]}")
+        return default
+
+    return read
 
 
 def _by_device(name: str) -> str:
@@ -171,6 +185,7 @@ HTTP = Group(
         Setting("host", "address to listen on, 0.0.0.0 for all", "ADDRESS"),
         Setting("port", "TCP port, 0 for a free one", "PORT", whole(0, 65535)),
         Setting("http", "open the HTTP port as well"),
+        Setting("metrics", "answer /metrics for Prometheus"),
         Setting("socket", "path of the Unix socket", "PATH", unset="in the runtime folder"),
         Setting(
             "trust_request_chat_template",
@@ -290,11 +305,30 @@ LOGGING = Group(
     ),
 )
 
-GROUPS = (MODEL, MEMORY, HTTP, ACCESS, *LIMITS, *OPERATION, LOGGING)
+COMPATIBLE = Group(
+    "names that others know, with the one value that they have here",
+    EngineConfig,
+    (
+        Setting("tensor_parallel_size", "devices that share a model", "1", only("tensor_parallel_size")),
+        Setting("kv_cache_dtype", "type of keys and values", "auto", only("kv_cache_dtype")),
+        Setting("quantization", "how weights are quantised", "auto", only("quantization")),
+        Setting("attention_backend", "kernels for attention", "auto", only("attention_backend")),
+    ),
+)
+
+GROUPS = (MODEL, MEMORY, HTTP, ACCESS, *LIMITS, *OPERATION, LOGGING, COMPATIBLE)
 
 # Names that others know and this server has not, with what to do instead.
+_NO_EXPERTS = "no model with experts is supported; leave it out, docs/models.md lists what is known"
+_NO_TOOLS = "tool calls are not parsed, and requests with tools are refused; leave it out"
 REFUSED = {
     "model": "MODEL is given without a flag: tokenspeed serve MODEL",
+    "trust-remote-code": "code of a checkpoint is never run; leave it out, docs/models.md lists what is known",
+    "enable-expert-parallel": _NO_EXPERTS,
+    "moe-backend": _NO_EXPERTS,
+    "reasoning-parser": "a reply is given as the model writes it, thoughts included; leave it out",
+    "tool-call-parser": _NO_TOOLS,
+    "enable-auto-tool-choice": _NO_TOOLS,
 }
 
 

@@ -15,6 +15,7 @@ from tokenspeed.config import (
     GPU_MEMORY_UTILIZATION_MAX,
     GPU_MEMORY_UTILIZATION_MIN,
     LOAD_FORMATS,
+    ONE_VALUE,
     DetokenizerConfig,
     DeviceSettings,
     EngineConfig,
@@ -57,6 +58,7 @@ def resolve(
 
     A model that is on the Hugging Face Hub and not here yet is downloaded; `on_event` hears of it.
     """
+    _check_one_value(config)
     if config.load_format not in LOAD_FORMATS:
         raise StartError(f"load_format is {config.load_format!r}; {', '.join(LOAD_FORMATS)} are allowed.")
     dummy = config.load_format == "dummy"
@@ -139,3 +141,10 @@ def _gpu_memory_utilization(config: EngineConfig) -> float:
     if not low <= config.gpu_memory_utilization <= high:
         raise StartError(f"gpu_memory_utilization is {config.gpu_memory_utilization}; {low} to {high} are allowed.")
     return config.gpu_memory_utilization
+
+
+def _check_one_value(config: EngineConfig) -> None:
+    default = EngineConfig()
+    for name, reason in ONE_VALUE.items():
+        if (value := getattr(config, name)) != getattr(default, name):
+            raise StartError(f"{name} {value!r} is not supported: {reason}.")
