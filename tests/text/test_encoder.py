@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.text.samples import demo_tokenizer, hostile_texts, needs_demo, tokenizer_json, write_folder
-from tokenspeed.text.encoder import Encoder, PieceCache
+from tokenspeed.text.encoder import ENTRY_BYTES, Encoder, PieceCache
 from tokenspeed.text.tokenizer import Tokenizer, load_tokenizer
 
 parts_lists = st.lists(st.one_of(hostile_texts.filter(bool), st.integers(0, 5)), max_size=8)
@@ -57,11 +57,15 @@ def test_only_new_pieces_are_encoded() -> None:
     demo = demo_tokenizer()
     tokenizer = Counting(demo.vocabulary, demo._first, demo._rest)
     encoder = Encoder(tokenizer, 1 << 20)
+    tokenizer.encoded = 0
     turns: list[str | int] = [1, "one", 2, "\n", 1, "two", 2, "\n"]
     encoder.ids(turns)
     assert tokenizer.encoded == 3
     encoder.ids([*turns, 1, "three", 2, "\n"])
     assert tokenizer.encoded == 4
+    assert encoder.look_up(turns).chars_missing == 0
+    assert encoder.look_up([*turns, "four"]).chars_missing == 4
+    assert encoder.look_up(turns, "another tenant").chars_missing == len("onetwo\n")
 
 
 @settings(deadline=None)
@@ -69,17 +73,17 @@ def test_only_new_pieces_are_encoded() -> None:
 def test_cache_keeps_its_bound(puts: list[tuple[str, int]], bytes_max: int) -> None:
     cache = PieceCache(bytes_max)
     for piece, size in puts:
-        cache.put(piece, array("i", range(size)))
+        cache.put(piece.encode(), array("i", range(size)))
         cache.check()
 
 
 def test_cache_forgets_what_was_used_longest_ago() -> None:
-    cache = PieceCache(3 * (200 + 50 + 40))
-    for piece in "abc":
-        cache.put(piece, array("i", range(10)))
-    cache.find(["a"])
-    cache.put("d", array("i", range(10)))
-    assert set(cache.find(["a", "b", "c", "d"])) == {"a", "c", "d"}
+    cache = PieceCache(3 * (ENTRY_BYTES + 40))
+    for key in (b"a", b"b", b"c"):
+        cache.put(key, array("i", range(10)))
+    cache.find([b"a"])
+    cache.put(b"d", array("i", range(10)))
+    assert set(cache.find([b"a", b"b", b"c", b"d"])) == {b"a", b"c", b"d"}
 
 
 @needs_demo
