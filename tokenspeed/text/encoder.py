@@ -123,13 +123,12 @@ class Encoder:
             if not isinstance(part, str):
                 drafted.append(part)
                 continue
-            for piece in self._tokenizer.split(part):
-                # Some vocabularies encode the piece that begins a prompt differently from all others.
-                begins = index == 0 and not drafted and self._tokenizer.position_matters
-                key = (keys_first if begins else keys).of(piece)
-                first = key if begins else first
-                texts[key] = piece
-                drafted.append(key)
+            # Some vocabularies encode the piece that begins a prompt differently from all others.
+            begins = index == 0 and self._tokenizer.position_matters
+            key = (keys_first if begins else keys).of(part)
+            first = key if begins else first
+            texts[key] = part
+            drafted.append(key)
         known = self._cache.find(texts)
         return Draft(drafted, known, {key: text for key, text in texts.items() if key not in known}, first)
 

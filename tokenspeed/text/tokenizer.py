@@ -93,10 +93,6 @@ class Tokenizer:
         # A model's vocabulary may be padded beyond its tokenizer's; such ids show nothing.
         return b"".join(table[token] for token in ids if 0 <= token < len(table))
 
-    def split(self, piece: str) -> list[str]:
-        """Return parts of `piece` that can be encoded apart from each other."""
-        return [piece]
-
     def cut(self, text: str, trusted: Sequence[Span]) -> list[str | int]:
         """Return `text` as pieces and, for each control mark inside one of the `trusted` spans, its id.
 
