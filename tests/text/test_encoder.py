@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 import threading
 from array import array
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.text.samples import demo_tokenizer, hostile_texts, needs_demo, tokenizer_json, write_folder
+from tests.text.test_tokenizer import sentencepiece_gguf
+from tests.text.test_vocabulary import BOS, EOS, TURN, WORDS, template_processing
 from tokenspeed.text.encoder import ENTRY_BYTES, Encoder, PieceCache
 from tokenspeed.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -24,6 +30,40 @@ def test_equals_encoding_everything(prompts: list[list[str | int]], cache_bytes:
     encoder = Encoder(tokenizer, cache_bytes)
     for parts in [*prompts, *prompts]:
         assert encoder.ids(parts) == tokenizer.encode_all(parts)
+
+
+METASPACE = {"type": "Metaspace", "replacement": "▁", "split": False}
+LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+SPLIT = {"type": "Split", "pattern": {"Regex": "\\s+"}, "behavior": "Isolated", "invert": False}
+QUIRKS: dict[str, dict[str, Any]] = {
+    "a space before each piece": {"pre_tokenizer": LEVEL, "decoder": LEVEL},
+    "a space before the first": {"pre_tokenizer": {**METASPACE, "prepend_scheme": "first"}, "decoder": METASPACE},
+    "a space always": {"pre_tokenizer": {**METASPACE, "prepend_scheme": "always"}, "decoder": METASPACE},
+    "composed": {"normalizer": {"type": "NFC"}},
+    "stripped": {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}},
+    "prepended": {"normalizer": {"type": "Prepend", "prepend": "_"}},
+    "split": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [SPLIT, {**LEVEL, "add_prefix_space": False}]}},
+    "processed": {"post_processor": template_processing(WORDS)},
+}
+
+
+@functools.cache
+def quirky(quirk: str) -> Tokenizer:
+    with tempfile.TemporaryDirectory() as folder:
+        if quirk.startswith("sentencepiece"):
+            return load_tokenizer(sentencepiece_gguf(Path(folder), prefix=quirk.endswith("prefix")))
+        return load_tokenizer(write_folder(Path(folder), tokenizer_json(BOS, EOS, TURN, **QUIRKS[quirk])))
+
+
+@pytest.mark.parametrize("quirk", [*QUIRKS, "sentencepiece", "sentencepiece with prefix"])
+@settings(deadline=None, max_examples=25)
+@given(st.lists(parts_lists, min_size=1, max_size=3), st.sampled_from([0, 900, 1 << 20]))
+def test_whatever_the_vocabulary_does(quirk: str, prompts: list[list[str | int]], cache_bytes: int) -> None:
+    tokenizer = quirky(quirk)
+    encoder = Encoder(tokenizer, cache_bytes)
+    for parts in [*prompts, *reversed(prompts)]:
+        assert encoder.ids(parts) == tokenizer.encode_all(parts)
+    encoder._cache.check()
 
 
 def first_only_tokenizer(folder: Path) -> Tokenizer:

@@ -154,15 +154,13 @@ def test_several_replies_to_one_prompt_are_told_apart() -> None:
 def test_what_was_used_longest_ago_goes_first() -> None:
     tokenizer = demo_tokenizer()
     cache = ReplyCache(tokenizer, 3 * (ENTRY_BYTES + 4 * 10))
-    parts = [[(number, 1)] for number in range(4)]
+    parts: list[list[tuple[str | int, int]]] = [[(number, 1)] for number in range(4)]
     ids = tokenizer.encode("a b c d e f g h i j").tolist()
     text = tokenizer.spell(ids).decode()
 
     def known(number: int) -> bool:
-        place = cache.resolve(parts[number], [], "")[1]
         full = [*parts[number], (text, 1 + len(text))]
         cache.check()
-        assert place is not None
         return isinstance(cache.resolve(full, [], "")[0][-1], array)
 
     for number in range(3):

@@ -70,8 +70,8 @@ class Tokenizer:
         longest_first = sorted(vocabulary.marks, key=len, reverse=True)
         self._mark = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._find_again = lru_cache(maxsize=SPANS_KEPT)(self._find)
-        # Some vocabularies put a space before every piece.
-        self.exact = self.spell(self.encode_pieces(["a"])[0]) == b"a"
+        # Some vocabularies put a space before every piece, or take those at its ends away.
+        self.exact = all(self.spell(self.encode_pieces([text])[0]) == text.encode() for text in ("a", " a "))
 
     def encode(self, text: str, allow_control: bool = False) -> array[int]:
         """Return the ids of `text`; control marks in it become control tokens only if `allow_control`."""
