@@ -22,7 +22,7 @@ from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.messages.base import Message, unpack_ids
-from tokenspeed.messages.engine import Refused
+from tokenspeed.messages.engine import ModelEnds, Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import (
     CancelTokenize,
@@ -72,6 +72,7 @@ class TokenizerActor(Actor):
         self._phase("tokenizer", 30.0)
         loop = asyncio.get_running_loop()
         self._builder = await loop.run_in_executor(self._threads, load_prompt_builder, self._config)
+        self._outbox.send("engine", ModelEnds(self._builder.ends))
 
     def receive(self, sender: str, message: Message) -> None:
         """Take one message of the engine."""
@@ -92,6 +93,7 @@ class TokenizerActor(Actor):
             task.cancel()
         for threads in (self._threads, self._slow, self._giants):
             threads.shutdown(wait=False, cancel_futures=True)
+        self._builder.close()
 
     def _cancel(self, request: int) -> None:
         # A request that has left already is the scheduler's, which got its own Cancel before this
@@ -143,7 +145,7 @@ class TokenizerActor(Actor):
 
     async def _built(self, request: GenerateRequest) -> tuple[Submit, Place | None]:
         loop = asyncio.get_running_loop()
-        giant = _prompt_bytes(request.prompt) > GIANT_BYTES
+        giant = _may_take_long(request.prompt)
         threads, chars_max = (self._giants, sys.maxsize) if giant else (self._threads, SLOW_CHARS)
         begun, submit = await loop.run_in_executor(threads, self._begin, request, chars_max)
         if submit is None:
@@ -187,6 +189,10 @@ class TokenizerActor(Actor):
         wrong = next((token for token in sampling.stop_token_ids if token >= vocab_tokens), None)
         if wrong is not None:
             raise UserError(f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids")
+
+
+def _may_take_long(prompt: Prompt) -> bool:
+    return _prompt_bytes(prompt) > GIANT_BYTES or (isinstance(prompt, Chat) and prompt.template != "")
 
 
 def _prompt_bytes(prompt: Prompt) -> int:
