@@ -85,10 +85,15 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the tokenizer actor."""
+    """Settings of the tokenizer actor.
+
+    `piece_cache_bytes` bounds the ids kept of texts that were encoded, `reply_cache_bytes` those of
+    replies as they were sampled.
+    """
 
     model: ModelConfig
     piece_cache_bytes: int = 64 << 20
+    reply_cache_bytes: int = 32 << 20
     template_chars_max: int = 4 << 20
     template_ms_max: int = 2_000
     threads: int = 2

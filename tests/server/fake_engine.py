@@ -180,7 +180,7 @@ class FakeEngine:
         self.open.add(stream)
         return stream
 
-    async def tokenize(self, prompt: Prompt) -> list[int]:
+    async def tokenize(self, prompt: Prompt, *, namespace: str) -> list[int]:
         """Return the bytes of a text, or of a conversation's JSON; token 1 stands for BOS."""
         match prompt:
             case Text():

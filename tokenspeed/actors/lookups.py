@@ -9,6 +9,7 @@ Invariant: every call is answered once, by what was asked for or by `CallFailed`
 from __future__ import annotations
 
 import asyncio
+from array import array
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from tokenspeed.messages.tokenizer import Detokenize, Prompt, Tokenize
 class Builder(Protocol):
     """What is asked; `text.prompt.PromptBuilder` has this form."""
 
-    def encoded(self, prompt: Prompt) -> bytes: ...
+    def encoded(self, prompt: Prompt, namespace: str) -> array[int]: ...
     def pieces(self, ids: memoryview, skip_special: bool) -> list[bytes]: ...
 
 
@@ -60,5 +61,5 @@ class Lookups:
 
     def _answer(self, call: Tokenize | Detokenize) -> Tokenized | Detokenized:
         if isinstance(call, Tokenize):
-            return Tokenized(call.call, self._builder.encoded(call.prompt))
+            return Tokenized(call.call, self._builder.encoded(call.prompt, call.namespace).tobytes())
         return Detokenized(call.call, self._builder.pieces(view_ids(call.ids), call.skip_special))

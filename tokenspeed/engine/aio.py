@@ -46,7 +46,16 @@ from tokenspeed.messages.engine import (
     Tokenized,
 )
 from tokenspeed.messages.scheduler import AskStats, Cancel, FlushCache
-from tokenspeed.messages.tokenizer import CancelTokenize, Detokenize, GenerateRequest, Prompt, Text, Tokenize
+from tokenspeed.messages.tokenizer import (
+    CancelTokenize,
+    Chat,
+    Detokenize,
+    GenerateRequest,
+    Prompt,
+    Replied,
+    Text,
+    Tokenize,
+)
 from tokenspeed.sampling import UINT64_MAX, SamplingParams
 
 CALL_LIMIT_S = 10.0
@@ -190,9 +199,9 @@ class AsyncEngine:
         assert isinstance(answer, SchedulerStats)
         return answer
 
-    async def tokenize(self, prompt: Prompt) -> list[int]:
-        """Return the ids of `prompt`, however long it is; raise `UserError` as `generate` would."""
-        answer = await self._call("tokenizer", partial(Tokenize, prompt=prompt))
+    async def tokenize(self, prompt: Prompt, *, namespace: str = "") -> list[int]:
+        """Return the ids that `prompt` has in `namespace`, however long; raise `UserError` as `generate` would."""
+        answer = await self._call("tokenizer", partial(Tokenize, prompt=prompt, namespace=namespace))
         assert isinstance(answer, Tokenized)
         return unpack_ids(answer.ids)
 
@@ -259,6 +268,9 @@ class AsyncEngine:
             self._idle.set()
         if stream.is_cancelled:
             self._cancel(stream.request)
+        if isinstance(stream.message.prompt, Chat) and not stream.is_failed:
+            replied = Replied(stream.request, stream.text, stream.delivered.tobytes())
+            self._supervisor.outbox.send("tokenizer", replied)
 
     def _cancel(self, request: int) -> None:
         self._supervisor.outbox.send("scheduler", Cancel(request))

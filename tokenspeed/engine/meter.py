@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from tokenspeed.engine.exposition import Family, Histogram, Sample
 from tokenspeed.messages.engine import OutputDelta
-from tokenspeed.observe.metrics import Family, Histogram, Sample
 
 REASONS = ("stop", "length", "abort", "error")
 FIRST_TOKEN_S = (0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)

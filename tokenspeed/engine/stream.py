@@ -63,6 +63,7 @@ class Stream:
         self.deaths = 0  # of actors that had it in hand, since its last output
         self._on_end = on_end
         self._chars = 0
+        self._texts: list[str] = []
         self._outputs: deque[Output] = deque()
         self._news = asyncio.Event()
         self._accepted = asyncio.Event()
@@ -99,9 +100,19 @@ class Stream:
         self._finish(_End.CANCELLED)
 
     @property
+    def text(self) -> str:
+        """What was delivered so far, as text."""
+        return "".join(self._texts)
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the caller ended it before its end."""
         return self._end is _End.CANCELLED
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it ended with an error."""
+        return self._end is _End.FAILED
 
     # The engine's side.
 
@@ -119,6 +130,7 @@ class Stream:
             return
         self.delivered.extend(ids)
         self._chars += len(text)
+        self._texts.append(text)
         self.deaths = 0
         self._accepted.set()
         self._outputs.append(

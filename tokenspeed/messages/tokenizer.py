@@ -62,11 +62,26 @@ class CancelTokenize(Message, frozen=True):
     request: int
 
 
+class Replied(Message, frozen=True):
+    """The conversation `request` is over: `ids` (int32 bytes) were sampled and shown as `text`.
+
+    It comes before any request of a caller who has seen the reply's end.
+    """
+
+    request: int
+    text: str
+    ids: bytes
+
+
 class Tokenize(Message, frozen=True):
-    """Encode `prompt`, however long, without generating; answered by `Tokenized` or `CallFailed`."""
+    """Encode `prompt`, however long, without generating; answered by `Tokenized` or `CallFailed`.
+
+    A conversation's replies have the ids that were sampled for them in the `namespace`.
+    """
 
     call: int
     prompt: Prompt
+    namespace: str = ""
 
 
 class Detokenize(Message, frozen=True):
@@ -80,4 +95,4 @@ class Detokenize(Message, frozen=True):
     skip_special: bool = False
 
 
-TokenizerMessage = GenerateRequest | CancelTokenize | Tokenize | Detokenize
+TokenizerMessage = GenerateRequest | CancelTokenize | Replied | Tokenize | Detokenize

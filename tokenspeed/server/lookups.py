@@ -19,7 +19,7 @@ from tokenspeed.config import RequestLimits
 from tokenspeed.errors import UserError
 from tokenspeed.messages.base import unpack_ids
 from tokenspeed.messages.tokenizer import Prompt, Text
-from tokenspeed.server.ask import chat_prompt, check_messages, check_model
+from tokenspeed.server.ask import chat_prompt, check_messages, check_model, label
 from tokenspeed.server.ask_completions import ids_prompt
 from tokenspeed.server.body import read_json
 from tokenspeed.server.disconnect import unless_gone, until_gone
@@ -47,7 +47,7 @@ class TokensText(msgspec.Struct, frozen=True):
 async def tokenized(engine: EngineLike, body: TokenizeRequest) -> Tokens:
     """Answer `/tokenize`; raise `UserError`."""
     check_model(body.model, engine.model)
-    ids = await engine.tokenize(_prompt(body))
+    ids = await engine.tokenize(_prompt(body), namespace=label("cache_salt", body.cache_salt))
     strings = list(map(piece_text, await engine.detokenize(ids))) if body.return_token_strs else None
     return Tokens(len(ids), engine.model.max_model_len, ids, strings)
 

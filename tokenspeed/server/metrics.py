@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tokenspeed.engine.exposition import CONTENT_TYPE, Family, Sample, exposition
 from tokenspeed.errors import EngineError
 from tokenspeed.messages.engine import SchedulerStats
-from tokenspeed.observe.metrics import CONTENT_TYPE, Family, Sample, exposition
 from tokenspeed.server.ports import EngineLike
 
 NO_ROUTE = "none"

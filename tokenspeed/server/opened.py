@@ -43,14 +43,16 @@ async def open_ask(engine: EngineLike, ask: Ask) -> tuple[Batch[OutputLike], lis
 
 async def _known(engine: EngineLike, ask: Ask, prompt: Prompt) -> Known:
     scored = ask.logprobs is not None and ask.echo and not isinstance(prompt, Chat)
-    ids = await _ids(engine, prompt) if ask.token_ids or scored else None
+    ids = await _ids(engine, ask, prompt) if ask.token_ids or scored else None
     skip = ask.parts[0].sampling.skip_special_tokens
     first = await engine.detokenize(ids[:1], skip_special=skip) if scored and ids else [b""]
     return Known(ids if ask.token_ids else None, await _echo(engine, ask, prompt), first[0])
 
 
-async def _ids(engine: EngineLike, prompt: Prompt) -> list[int]:
-    return unpack_ids(prompt.ids) if isinstance(prompt, Ids) else await engine.tokenize(prompt)
+async def _ids(engine: EngineLike, ask: Ask, prompt: Prompt) -> list[int]:
+    if isinstance(prompt, Ids):
+        return unpack_ids(prompt.ids)
+    return await engine.tokenize(prompt, namespace=ask.namespace)
 
 
 async def _echo(engine: EngineLike, ask: Ask, prompt: Prompt) -> str:

@@ -128,6 +128,7 @@ class TokenizeRequest(msgspec.Struct):
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     return_token_strs: bool | None = None
+    cache_salt: str | None = None
 
 
 class DetokenizeRequest(msgspec.Struct):

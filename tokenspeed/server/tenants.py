@@ -89,9 +89,9 @@ class TenantEngine:
         """Counts over all tenants; not to be told to one."""
         return self._engine.meter
 
-    async def tokenize(self, prompt: Prompt) -> list[int]:
-        """Return the ids of `prompt`; nothing of it is kept that another could find."""
-        return await self._engine.tokenize(prompt)
+    async def tokenize(self, prompt: Prompt, *, namespace: str) -> list[int]:
+        """Return the ids of `prompt` in the tenant's part of `namespace`."""
+        return await self._engine.tokenize(prompt, namespace=self.namespace(namespace))
 
     async def detokenize(self, ids: Sequence[int], *, skip_special: bool = False) -> list[bytes]:
         """Return what each of `ids` adds to a text."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tokenspeed.observe.metrics import Family, Histogram, Sample, exposition
+from tokenspeed.engine.exposition import Family, Histogram, Sample, exposition
 
 
 def test_lines_are_those_of_the_text_format() -> None:
