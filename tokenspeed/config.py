@@ -51,6 +51,7 @@ DEVICE_DEFAULTS = {
 DTYPES = {"cpu": ("float32",), "cuda": ("float32", "bfloat16")}
 LOAD_FORMATS = ("auto", "dummy")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 PREFIX = "TOKENSPEED_"
 # Variables of the prefix that are no settings: the Makefile's clock, the choice of kernels.
@@ -158,6 +159,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     is only that. `keep_alive_s` is the longest silence of an open stream. `idle_s_max` closes a
     connection that nobody uses: longer than clients and proxies keep theirs. `stop_with_stdin` ends
     the server when its standard input closes, so that it cannot outlive the one who started it.
+    With `log_prompts` the log's line of a request holds the user's text.
     """
 
     host: str = "127.0.0.1"
@@ -169,12 +171,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: float = 15.0
     idle_s_max: int = 120
     stop_with_stdin: bool = False
+    log_prompts: bool = False
 
 
 class CommandConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What whoever starts the server gets to read on standard error."""
 
     log_level: str = "info"
+    log_format: str = "text"
     quiet: bool = False
 
 

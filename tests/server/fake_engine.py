@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from tokenspeed.caller import CALLER, Account
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
 from tokenspeed.errors import EngineError
 from tokenspeed.messages.engine import SchedulerStats
@@ -66,6 +67,8 @@ class Stream:
         self._engine = engine
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outputs = self._run(steps)
+        self._caller = CALLER.get()
+        self._last = Output()
 
     async def accepted(self) -> None:
         for step in self._engine.accept:
@@ -80,6 +83,7 @@ class Stream:
             if not isinstance(step, Output):
                 await self._act(step)
                 continue
+            self._last = step
             if step.finish:
                 self._end()
             yield step
@@ -101,6 +105,10 @@ class Stream:
             raise
 
     def _end(self) -> None:
+        if self in self._engine.open and self._caller is not None:
+            last = self._last
+            counts = (last.prompt_tokens, last.cached_tokens, last.completion_tokens)
+            self._caller.replies.append(Account(last.finish, *counts, first_s=0.01, duration_s=0.03))
         self._engine.open.discard(self)
         if not self._engine.open:
             self._engine.idle.set()

@@ -42,12 +42,13 @@ def test_work_is_logged_in_one_line_and_probes_are_not(caplog: pytest.LogCapture
 
     caplog.set_level(logging.INFO, "tokenspeed.server")
     knock(test)
-    lines = [record.getMessage() for record in caplog.records if record.name == "tokenspeed.server"]
-    assert len(lines) == 3
-    for line, ident in zip(lines, ("id-False", "id-True"), strict=False):
-        assert line.startswith(f"POST {CHAT} 200 ")
-        assert f"id={ident} prompt=7 cached=4 reply=3 finish=stop" in line
-    assert "/no%0Alines 404" in lines[2]
+    records = [record for record in caplog.records if record.name == "tokenspeed.server"]
+    assert [record.getMessage() for record in records] == [*2 * [f"POST {CHAT} 200"], "GET /no%0Alines 404"]
+    for record, ident in zip(records, ("id-False", "id-True"), strict=False):
+        fields: dict[str, object] = vars(record)["fields"]
+        assert isinstance(fields.pop("duration_s"), float)
+        counts = {"prompt_tokens": 7, "cached_tokens": 4, "completion_tokens": 3}
+        assert fields == {"id": ident, **counts, "ttft_ms": 10.0, "tpot_ms": 10.0, "finish": "stop"}
 
 
 def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -> None:
@@ -62,4 +63,4 @@ def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -
 
     caplog.set_level(logging.INFO, "tokenspeed.server")
     knock(test, lambda: FakeEngine(script=[FOREVER]).begin())
-    assert f"POST {CHAT} 499 " in caplog.text
+    assert f"POST {CHAT} 499" in caplog.text

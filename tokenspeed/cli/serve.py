@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tokenspeed.cli.screen import Screen
+from tokenspeed.cli.screen import LogScreen, Screen
 from tokenspeed.cli.sources import Settings, read_settings
 from tokenspeed.cli.told import as_toml
 from tokenspeed.config import CommandConfig, EngineConfig, ServerConfig, seconds_since_make
@@ -40,13 +40,14 @@ def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
         print(as_toml(settings), end="")
         return 0
     command = settings.config(CommandConfig)
-    screen = Screen(sys.stderr, command.quiet)
+    json = command.log_format == "json"
+    screen = LogScreen(command.quiet) if json else Screen(sys.stderr, command.quiet)
+    from tokenspeed.engine import set_up_logging
+
+    set_up_logging("serve", logging.getLevelNamesMapping()[command.log_level.upper()], command.log_format)
     if settings.config(EngineConfig).model is None and make_engine is None and find_demo() is None:
         screen.complain(ABSENT)
         return START_FAILED
-    from tokenspeed.engine import set_up_logging
-
-    set_up_logging("serve", logging.getLevelNamesMapping()[command.log_level.upper()])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
         return _serve(settings, screen, begun_s, make_engine)

@@ -34,7 +34,7 @@ def build_app(engine: EngineLike, config: ServerConfig, probes: Probes) -> Starl
             Route("/health", health.live, methods=["GET"]),
             Route("/ready", health.ready, methods=["GET"]),
         ],
-        middleware=[Middleware(Identity)],
+        middleware=[Middleware(Identity, config.log_prompts)],
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False

@@ -149,7 +149,7 @@ class Service:
     def _build_doors(self) -> list[Door]:
         config, sockets = self._config, self._sockets
         probes = Probes(self._engine, lambda: self.draining)
-        calls = Calls(self._engine, probes)
+        calls = Calls(self._engine, probes, config.log_prompts)
         doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
         if sockets.http is not None:
             app = build_app(self._engine, config, probes)

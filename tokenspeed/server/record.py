@@ -1,0 +1,25 @@
+"""The one line that the log gets of each call, whichever door it came through.
+
+Owns the words of that line, and what is not worth one: the probes of health. What a call took is
+counted by the engine, in the account of the caller.
+
+Invariant: no text of a user is in it, unless prompts are logged by wish.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from tokenspeed.caller import Caller
+
+QUIET_PATHS = ("/health", "/ready")
+STATUS_CLIENT_GONE = 499
+
+log = logging.getLogger("tokenspeed.server")
+
+
+def tell(what: str, status: int, begun_s: float, caller: Caller) -> None:
+    """Log that the call `what` ("POST /v1/..."), begun at `begun_s` of the monotonic clock, was answered."""
+    duration_s = round(time.monotonic() - begun_s, 3)
+    log.info("%s %d", what, status, extra={"fields": {**caller.fields(), "duration_s": duration_s}})
