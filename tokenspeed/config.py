@@ -203,6 +203,24 @@ def seconds_since_make() -> float | None:
         return None
 
 
+class ServiceManager(msgspec.Struct, frozen=True):
+    """systemd, if it started this process: where it listens, and the longest silence that it allows."""
+
+    address: str = ""
+    watchdog_s: float | None = None
+
+
+SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+
+def service_manager() -> ServiceManager:
+    """Return what systemd's variables say to this very process."""
+    limit_us = os.environ.get("WATCHDOG_USEC", "")
+    meant = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    watched = meant and limit_us.isdecimal() and int(limit_us) > 0
+    return ServiceManager(os.environ.get("NOTIFY_SOCKET", ""), int(limit_us) / 1e6 if watched else None)
+
+
 def gpus_hidden() -> bool:
     """Return whether the environment hides every GPU from CUDA programs."""
     return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
@@ -217,11 +235,12 @@ def runtime_dir() -> Path:
 def child_environment(search_path: Sequence[str]) -> dict[str, str]:
     """Return this process's environment with `search_path` for a child's imports; "" stands for here.
 
+    What systemd says is for this process alone.
     Unless the user chose otherwise, OpenMP threads sleep between two pieces of work: on a machine
     whose cores are shared with other processes, spinning ones wait for each other's time slices.
     """
     return {
         "OMP_WAIT_POLICY": "passive",
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in SERVICE_VARIABLES},
         "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path),
     }

@@ -38,6 +38,12 @@ class Health(msgspec.Struct):
     actors: dict[str, Any]
 
 
+class Actor(msgspec.Struct):
+    state: str = "ready"
+    restarts: int = 0
+    pid: int = 1
+
+
 class Checkpoint(msgspec.Struct):
     path: Path = Path("/models/fake.gguf")
     architecture: str = "llama"
@@ -168,7 +174,7 @@ class FakeEngine:
         self.begin()
 
     def health(self) -> Health:
-        return Health(self.ok, self.state, {"executor": {"state": "ready", "restarts": 0, "pid": 1}})
+        return Health(self.ok, self.state, {"executor": Actor()})
 
     def generate(self, prompt: Prompt, sampling: SamplingParams, *, namespace: str, session: str) -> Stream:
         if self.state == "draining":

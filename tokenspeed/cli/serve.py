@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tokenspeed.cli.screen import LogScreen, Screen
@@ -34,6 +36,32 @@ MakeEngine = Callable[..., "EngineLike"]
 
 def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
     """Run the command and return its exit code; `make_engine` stands in for `AsyncEngine`."""
+    with _signals_end_it():
+        return _main(argv, make_engine)
+
+
+@contextlib.contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Let signals end the process until its loop takes them over.
+
+    The kernel drops what the first process of a container has no handler for: `docker stop` would wait.
+    """
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    here = threading.current_thread() is threading.main_thread()
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT) if here}
+    for number in kept:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _main(argv: list[str], make_engine: MakeEngine | None) -> int:
     begun_s = time.monotonic()
     settings = read_settings(argv)
     if settings.print_config:

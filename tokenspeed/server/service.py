@@ -22,9 +22,10 @@ from typing import Any, NamedTuple, Protocol
 
 import uvloop
 
-from tokenspeed.config import ServerConfig
+from tokenspeed.config import ServerConfig, service_manager
 from tokenspeed.server.app import build_app
 from tokenspeed.server.calls import Calls
+from tokenspeed.server.duties import Notifier, adopts_orphans, reap
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
 from tokenspeed.server.ports import EngineLike
@@ -80,6 +81,7 @@ class Service:
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
         self._doors: list[Door] = []
+        self._notifier = Notifier(service_manager())
 
     @property
     def draining(self) -> bool:
@@ -89,6 +91,7 @@ class Service:
     def ask_to_stop(self, signum: int = 0) -> None:
         """Begin to drain; stop at once when asked a second time."""
         self._signal = signum
+        self._notifier.stopping()
         if self._stop.is_set():
             self._force.set()
         self._stop.set()
@@ -96,6 +99,7 @@ class Service:
     async def run(self) -> int:
         """Serve until a signal or the loss of the engine; return the exit code or raise `StartError`."""
         self._listen_to_signals()
+        chores = asyncio.create_task(self._do_chores())
         life = asyncio.create_task(self._life())
         try:
             if await _first(life, self._force):
@@ -106,6 +110,8 @@ class Service:
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
             await self._close()
+            chores.cancel()
+            await asyncio.gather(chores, return_exceptions=True)
 
     async def _life(self) -> int:
         self._doors = self._build_doors()
@@ -115,6 +121,7 @@ class Service:
             return Exit.DRAINED
         gc.collect()
         gc.freeze()
+        self._notifier.ready()
         await self._on_ready()
         if await self._lost():
             log.error("the engine is lost: %s; start the server again", self._engine.health().actors)
@@ -122,6 +129,19 @@ class Service:
         log.info("draining: open requests have %g s", self._config.drain_timeout_s)
         await self._engine.drain(self._config.drain_timeout_s)
         return Exit.DRAINED
+
+    async def _do_chores(self) -> None:
+        """Tell the service manager how it goes, and bury orphans where nobody else does."""
+        buries = adopts_orphans()
+        while True:
+            health = self._engine.health()
+            if health.state == "starting":
+                self._notifier.loading()
+            elif health.state != "lost":
+                self._notifier.serving(self._engine.requests_open)
+            if buries:
+                reap([actor.pid for actor in health.actors.values()])
+            await asyncio.sleep(self._notifier.pause_s)
 
     async def _started(self) -> bool:
         """Start the engine; return False if a signal came first."""
