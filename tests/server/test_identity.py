@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
 from tests.server.doors import CHAT, HI, Door, knock, until
 from tests.server.fake_engine import FOREVER, FakeEngine
+from tokenspeed.config import Secret
 from tokenspeed.server.identity import request_id
 
 
@@ -55,7 +57,9 @@ def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -
     async def test(door: Door) -> None:
         _, writer = await door.connect()
         body = b'{"messages":[{"role":"user","content":"x"}]}'
-        writer.write(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (CHAT.encode(), len(body), body))
+        writer.write(
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (CHAT.encode(), len(body), body)
+        )
         await until(lambda: door.engine.requests_open == 1)
         writer.close()
         await until(lambda: door.engine.cancelled == [1])
@@ -64,3 +68,30 @@ def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.INFO, "tokenspeed.server")
     knock(test, lambda: FakeEngine(script=[FOREVER]).begin())
     assert f"POST {CHAT} 499" in caplog.text
+
+
+def test_the_log_has_the_name_of_a_key_and_never_the_key(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(door: Door) -> None:
+        for key in ("sesame-of-ann", "sesame-of-none", "wrong-sesame"):
+            await door.client.post(CHAT, json=HI, headers={"authorization": f"Bearer {key}"})
+
+    caplog.set_level(logging.INFO, "tokenspeed.server")
+    knock(test, api_keys=(Secret("ann:sesame-of-ann"), Secret("sesame-of-none")))
+    keys = [vars(record)["fields"].get("key", "") for record in caplog.records if record.name == "tokenspeed.server"]
+    assert keys[0] == "ann"
+    assert re.fullmatch("[0-9a-f]{8}", keys[1])
+    assert keys[2] == ""
+    assert "sesame" not in caplog.text + str([vars(record) for record in caplog.records])
+
+
+def test_text_is_logged_by_wish_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(door: Door) -> None:
+        await door.chat()
+
+    caplog.set_level(logging.INFO, "tokenspeed.server")
+    for log_prompts in (False, True):
+        caplog.clear()
+        knock(test, log_prompts=log_prompts)
+        (record,) = (record for record in caplog.records if record.name == "tokenspeed.server")
+        assert {"prompt", "reply"} <= vars(record)["fields"].keys() or not log_prompts
+        assert not {"prompt", "reply"} & vars(record)["fields"].keys() or log_prompts

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from tokenspeed.cli.arguments import hide_argument
 from tokenspeed.cli.screen import LogScreen, Screen
 from tokenspeed.cli.sources import Settings, read_settings
 from tokenspeed.cli.told import as_toml
@@ -67,6 +68,8 @@ def _main(argv: list[str], make_engine: MakeEngine | None) -> int:
     if settings.print_config:
         print(as_toml(settings), end="")
         return 0
+    for secret in settings.secrets():
+        hide_argument(secret)
     command = settings.config(CommandConfig)
     json = command.log_format == "json"
     screen = LogScreen(command.quiet) if json else Screen(sys.stderr, command.quiet)

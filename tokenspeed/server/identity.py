@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tokenspeed.caller import CALLER, Caller
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import error_response, internal_error, shown
-from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, tell
+from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, key_name, tell
+from tokenspeed.server.tenants import tenant_of_request
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -83,5 +84,6 @@ class _Call:
 
     def _tell(self) -> None:
         if self._scope["path"] not in QUIET_PATHS:
+            self._caller.key = key_name(tenant_of_request.get())
             path = shown(self._scope.get("raw_path", b"").decode("latin-1"))
             tell(f"{self._scope['method']} {path}", self._status, self._begun_s, self._caller)

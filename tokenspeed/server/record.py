@@ -18,6 +18,14 @@ STATUS_CLIENT_GONE = 499
 
 log = logging.getLogger("tokenspeed.server")
 
+FINGERPRINT_CHARS = 8
+
+
+def key_name(tenant: str) -> str:
+    """Return what the log calls the key of `tenant`: its name, else the beginning of its digest; never the key."""
+    kind, _, name = tenant.partition(":")
+    return name if kind == "name" else name[:FINGERPRINT_CHARS]
+
 
 def tell(what: str, status: int, begun_s: float, caller: Caller) -> None:
     """Log that the call `what` ("POST /v1/..."), begun at `begun_s` of the monotonic clock, was answered."""
