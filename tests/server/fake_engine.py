@@ -49,6 +49,7 @@ class Checkpoint(msgspec.Struct):
     architecture: str = "llama"
     parameters: int = 134_515_008
     weights_bytes: int = 98_362_432
+    types: tuple[str, ...] = ("Q4_1", "F32")
 
 
 Step = Output | float | Exception | asyncio.Event

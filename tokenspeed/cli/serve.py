@@ -119,7 +119,7 @@ def _serve_on(
     greet(screen, engine, config, sockets)
 
     async def on_ready() -> None:
-        await tell_ready(screen, engine, sockets, time.monotonic() - begun_s)
+        await tell_ready(screen, engine, config, sockets, time.monotonic() - begun_s)
         if (make_s := seconds_since_make()) is not None:
             screen.say(f"first token {make_s:.1f} s after make began")
 
