@@ -175,7 +175,7 @@ class AsyncEngine:
             partial(
                 self.generate,
                 prompt,
-                (settings or SamplingParams()).for_choice(index),
+                (settings or self.model.defaults.sampling()).for_choice(index),
                 namespace=namespace,
                 session=session,
             )

@@ -67,7 +67,7 @@ def _paths(routes: list[Route]) -> dict[Callable[..., Any], str]:
 
 def _layers(config: ServerConfig, access: Access) -> list[Middleware]:
     """Return what a request goes through, the outermost first."""
-    layers = [Middleware(Identity), Middleware(Doorman, access=access)]
+    layers = [Middleware(Identity, log_prompts=config.log_prompts), Middleware(Doorman, access=access)]
     if config.allowed_origins:
         cors = Middleware(
             CORSMiddleware,

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from tokenspeed.caller import CALLER, Caller
 from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.reply import OutputLike
 from tokenspeed.errors import TokenSpeedError, UserError
@@ -31,9 +33,12 @@ from tokenspeed.server.models import model_card, model_list
 from tokenspeed.server.opened import open_ask
 from tokenspeed.server.parse import decode_msgpack
 from tokenspeed.server.ports import EngineLike
+from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, tell
 from tokenspeed.server.telling import Teller
 
 Send = Callable[[Any], Awaitable[None]]
+
+STATUS_OK = 200
 
 log = logging.getLogger("tokenspeed.server")
 
@@ -48,8 +53,10 @@ class Calls:
         metrics: Metrics | None = None,
         *,
         trust_request_chat_template: bool = False,
+        log_prompts: bool = False,
     ) -> None:
         self._engine = engine
+        self._log_prompts = log_prompts
         self._probes = probes
         self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
             **{api.path: partial(self._generate, api) for api in apis(trust_request_chat_template)},
@@ -65,16 +72,29 @@ class Calls:
 
     async def answer(self, call: Call, send: Send) -> None:
         """Answer `call` through `send`; cancelling this cancels what the call asked for."""
+        caller = Caller(f"req-{secrets.token_hex(12)}", keep_text=self._log_prompts)
+        CALLER.set(caller)  # for this call's task alone
+        begun_s, status = time.monotonic(), STATUS_CLIENT_GONE
+        try:
+            status = await self._answer(call, send, caller.id)
+        finally:
+            if call.path not in QUIET_PATHS:
+                tell(f"CALL {shown(call.path)}", status, begun_s, caller)
+
+    async def _answer(self, call: Call, send: Send, ident: str) -> int:
+        """Answer and return the status that the log is told."""
         try:
             await self._route(call.path)(call, send)
+            return STATUS_OK
         except TokenSpeedError as error:
             await send(failure(error))
+            return error.status
         except (OSError, ClientGone):
             raise
         except Exception:
-            ident = f"req-{secrets.token_hex(12)}"
-            log.exception("request %s: %s on the Unix socket failed", ident, shown(call.path))
+            log.exception("a call on the Unix socket failed", extra={"fields": {"id": ident, "path": shown(call.path)}})
             await send(failure(internal_error(ident)))
+            return internal_error(ident).status
 
     def _route(self, path: str) -> Callable[[Call, Send], Awaitable[None]]:
         if path not in self._routes:

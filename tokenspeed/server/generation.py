@@ -45,7 +45,6 @@ class GenerationDoor:
         teller = self._api.teller(ask, known, self._engine.model.served_name)
         if ask.stream:
             return EventStream(batch, teller, keep_alive_s=self._keep_alive_s)
-        request.state.last = teller.tally
         try:
             replies = await unless_gone(whole(batch, teller), until_gone(request.receive))
         finally:

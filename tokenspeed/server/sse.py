@@ -88,9 +88,7 @@ class EventStream(Response):
 
     async def _pump(self, scope: Scope, send: Send) -> bytes:
         """Send the pieces and return the events that end the answer."""
-        state = scope.setdefault("state", {})
         teller, tail = self._teller, b""
-        state["last"] = teller.tally
         try:
             if opening := b"".join(map(event, teller.opening())):
                 await self._send(send, opening)
@@ -105,8 +103,8 @@ class EventStream(Response):
         except TokenSpeedError as error:
             return event(error_body(teller.ask.renamed(error))) + DONE
         except Exception:
-            request_id = str(state.get("request_id", ""))
-            log.exception("request %s failed in its stream", request_id)
+            request_id = str(scope.get("state", {}).get("request_id", ""))
+            log.exception("a request failed in its stream", extra={"fields": {"id": request_id}})
             return event(error_body(internal_error(request_id))) + DONE
 
     async def _watch(self, receive: Receive, send: Send) -> None:

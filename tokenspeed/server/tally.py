@@ -76,11 +76,6 @@ class Tally:
         return sum(self._completion)
 
     @property
-    def finish(self) -> str:
-        """Why the replies ended: each reason once."""
-        return ",".join(dict.fromkeys(finish or "none" for finish in self._finish))
-
-    @property
     def is_done(self) -> bool:
         """Whether every choice has ended."""
         return all(self._finish)
