@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tokenspeed.client import Client
 from tokenspeed.config import EngineConfig
+from tokenspeed.engine.meter import Meter
 from tokenspeed.sampling import SamplingParams
-from tokenspeed.server.schema import NEUTRAL, ChatRequest
+from tokenspeed.server.schema import NEUTRAL, ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from tokenspeed.server.schema_generate import GenerateBody, SamplingBody
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
@@ -35,11 +39,40 @@ def test_links_and_doors_exist(path: Path) -> None:
         assert door in doors or door.startswith("check-"), door
 
 
+def section(heading: str) -> str:
+    """Return what stands under the heading of a path."""
+    return HTTP_API.partition(f"\n## {heading}")[2].partition("\n## ")[0]
+
+
 def test_every_field_of_a_chat_request_is_described() -> None:
-    refused = HTTP_API.partition("### What is refused")[2].partition("## GET")[0]
+    refused = HTTP_API.partition("### What is refused")[2].partition("## POST")[0]
     table = HTTP_API.partition("| field |")[2].partition("The headers")[0]
     for field in ChatRequest.__struct_fields__:
         assert f"`{field}`" in (refused if field in NEUTRAL else table), field
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds"),
+    [
+        ("POST /v1/completions", (CompletionRequest,)),
+        ("POST /generate", (GenerateBody, SamplingBody)),
+        ("POST /tokenize", (TokenizeRequest, DetokenizeRequest)),
+    ],
+)
+def test_every_field_of_every_other_request_is_described(heading: str, kinds: tuple[type[msgspec.Struct], ...]) -> None:
+    for kind in kinds:
+        for field in kind.__struct_fields__:
+            assert f"`{field}`" in section(heading), field
+
+
+def test_every_metric_is_described() -> None:
+    for family in Meter().families():
+        assert f"`{family.name.removeprefix('tokenspeed:')}`" in section("GET /metrics"), family.name
+
+
+def test_every_method_of_the_client_is_described() -> None:
+    for name in vars(Client):
+        assert name.startswith("_") or f"`{name}(" in PYTHON_API, name
 
 
 def test_every_setting_of_the_python_api_is_described() -> None:
