@@ -214,6 +214,23 @@ def test_synchronous_engine(tiny_model: Path) -> None:
         assert (len(reply.ids), reply.finish) == (12, "length")
         assert "".join(output.text for output in engine.stream(Text("Hello"), greedy(12))) == reply.text
         assert engine.chat([{"role": "user", "content": "Hello"}], greedy(3)).completion_tokens == 3
+        lengths = [greedy(5), greedy(12)]
+        texts = [each.text for each in engine.generate(["Hello", "Hello"], lengths)]
+        assert texts == [engine.generate("Hello", greedy(5)).text, reply.text]
+        drawn = SamplingParams(seed=3, max_tokens=6, ignore_eos=True)
+        ids = engine.tokenize("Hello")
+        choices = engine.generate("Hello", drawn, n=2)
+        assert [each.ids for each in engine.generate(input_ids=[ids, ids], sampling_params=drawn, n=2)] == [
+            each.ids for each in [*choices, *choices]
+        ]
+        assert choices[1].ids == engine.generate("Hello", drawn.for_choice(1)).ids != choices[0].ids
+        assert [each.finish for each in engine.chat([[{"role": "user", "content": "Hello"}]] * 2, greedy(2))] == [
+            "length",
+            "length",
+        ]
+        assert engine.detokenize(engine.tokenize(Text("Hello", add_special_tokens=False))) == "Hello"
+        with pytest.raises(UserError, match="2048"):
+            engine.generate(["Hello", "a b " * 3000], greedy(5))
         half_read = engine.stream("Hello", greedy(12))
         next(half_read)
     half_read.close()  # type: ignore[attr-defined]
