@@ -57,6 +57,7 @@ class Checkpoint(msgspec.Struct):
 
 
 BOS = 1
+VOCABULARY = 50_000
 Step = Output | float | Exception | asyncio.Event
 END = Output(" wörld\n", finish="stop", completion_tokens=3)
 HELLO: tuple[Step, ...] = (Output("Hel"), Output("lo"), END)
@@ -206,9 +207,10 @@ class FakeEngine:
                 return unpack_ids(prompt.ids)
 
     async def detokenize(self, ids: Sequence[int], *, skip_special: bool = False) -> list[bytes]:
-        if wrong := [token for token in ids if token > 255]:
-            raise UserError(f"tokens has the token id {wrong[0]}; 0 to 255 are allowed.", param="tokens")
-        return [(b"" if skip_special else b"<s>") if token == BOS else bytes([token]) for token in ids]
+        if wrong := [token for token in ids if token >= VOCABULARY]:
+            raise UserError(f"tokens has the token id {wrong[0]}; 0 to {VOCABULARY - 1} are allowed.", param="tokens")
+        special = b"" if skip_special else b"<s>"
+        return [special if token == BOS else bytes([token]) if token < 256 else b"?" for token in ids]
 
     async def flush_cache(self) -> int:
         return 5
