@@ -20,7 +20,7 @@ from tokenspeed.errors import EngineError
 from tokenspeed.executor.executor import load_executor
 from tokenspeed.executor.face import Executor, StepOutcome
 from tokenspeed.messages.base import pack_ids, unpack_ids
-from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, SlotOpening, StepPlan
+from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, ROW_SCORE, SlotOpening, StepPlan
 
 STEP_LIMIT_S = 60.0
 
@@ -161,12 +161,15 @@ def outcomes(executor: Executor, count: int, limit_s: float = STEP_LIMIT_S) -> l
 class Driver:
     """Plans for any executor, written by hand: pages are handed out in order and never come back.
 
-    `plans` are those that were run, in order. A step that fails raises `EngineError`.
+    `plans` are those that were run, in order, `outcome` is the last one's. Prompts of a slot that was
+    opened with `prompt_logprobs` are scored. A step that fails raises `EngineError`.
     """
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.plans: list[StepPlan] = []
+        self.outcome: StepOutcome | None = None
+        self._scored: dict[int, bool] = {}
         self._page = 0
         self._openings: list[SlotOpening] = []
         self._pages: list[int] = []
@@ -177,6 +180,7 @@ class Driver:
         values: dict[str, Any] = {"seed": 0, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
         values |= {"suppress_until": 0, "suppress": b"", **settings}
         self._openings.append(SlotOpening(slot=slot, request=slot, **values))
+        self._scored[slot] = settings.get("prompt_logprobs", -1) >= 0
         self._covered[slot] = []
         for page in pages:
             self._cover(slot, page)
@@ -195,6 +199,7 @@ class Driver:
                 self._page += 1
                 self._cover(slot, self._page)
             flags = (ROW_SAMPLE if sample else 0) | (ROW_DECODE if tokens is None else 0)
+            flags |= ROW_SCORE if self._scored[slot] and tokens is not None else 0
             packed += [slot, count, context, flags]
             ids += tokens or []
         plan = StepPlan(len(self.plans) + 1, self._openings, pack_ids(self._pages), pack_ids(packed), pack_ids(ids))
@@ -202,6 +207,7 @@ class Driver:
         self._openings, self._pages = [], []
         self.executor.submit(plan)
         [outcome] = outcomes(self.executor, 1)
+        self.outcome = outcome
         if outcome.failure:
             raise EngineError(outcome.failure)
         assert outcome.step == plan.step

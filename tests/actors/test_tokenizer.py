@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from array import array
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 import uvloop
@@ -37,6 +37,9 @@ class Builder:
         if prompt.text in (SLOW, GIANT):
             assert self.go.wait(10.0)
         return array("i", [1, 2, 3])
+
+    def bad_words(self, texts: Sequence[str]) -> list[array[int]]:
+        return [array("i", [4] * len(text)) for text in texts]
 
 
 class Outbox:

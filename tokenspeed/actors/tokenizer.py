@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import ClassVar
 
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
-from tokenspeed.messages.base import Message
+from tokenspeed.messages.base import Message, pack_ids
 from tokenspeed.messages.engine import Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Ids, Prompt, TokenizerMessage
@@ -104,7 +105,8 @@ class TokenizerActor(Actor):
         if request.request in self._cancelled:
             raise EngineError("The request was cancelled.", code="cancelled")  # nobody reads it
         sampling = request.sampling
-        self._check_stop_ids(sampling)
+        self._check_ids(sampling)
+        bad_words = self._builder.bad_words(sampling.bad_words)
         ids = self._builder.ids(request.prompt)
         room = self._config.model.max_model_len - len(ids)
         end_ids = () if sampling.ignore_eos else self._builder.end_ids
@@ -120,14 +122,33 @@ class TokenizerActor(Actor):
             sampling=sampling,
             namespace=request.namespace,
             session=request.session,
-            stream=StreamSettings(sampling.stop, len(ids)),
+            stream=_stream_settings(sampling, len(ids)),
+            bad_word_ids=pack_ids(token for word in bad_words for token in word),
+            bad_word_ends=pack_ids(accumulate(map(len, bad_words))),
         )
 
-    def _check_stop_ids(self, sampling: SamplingParams) -> None:
+    def _check_ids(self, sampling: SamplingParams) -> None:
         vocab_tokens = self._builder.vocab_tokens
-        wrong = next((token for token in sampling.stop_token_ids if token >= vocab_tokens), None)
-        if wrong is not None:
-            raise UserError(f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids")
+        for name, ids in (
+            ("stop_token_ids", sampling.stop_token_ids),
+            ("logit_bias", [token for token, _ in sampling.logit_bias]),
+            ("allowed_token_ids", sampling.allowed_token_ids),
+        ):
+            wrong = next((token for token in ids if not 0 <= token < vocab_tokens), None)
+            if wrong is not None:
+                raise UserError(f"{name} has the token {wrong}; 0 to {vocab_tokens - 1} are allowed.", param=name)
+
+
+def _stream_settings(sampling: SamplingParams, prompt_tokens: int) -> StreamSettings:
+    return StreamSettings(
+        sampling.stop,
+        prompt_tokens,
+        stop_ids=sampling.stop_token_ids,
+        include_stop=sampling.include_stop_str_in_output,
+        skip_special=sampling.skip_special_tokens,
+        logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
+        prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
+    )
 
 
 def _prompt_bytes(prompt: Prompt) -> int:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import UserError
+from tokenspeed.messages.executor import BAD_WORD_IDS_MAX
 from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.text.conversation import read_messages
 from tokenspeed.text.encoder import Encoder
@@ -77,6 +79,22 @@ class PromptBuilder:
                 ids = self._given(prompt)
         self._check_length(len(ids), "messages" if isinstance(prompt, Chat) else "prompt")
         return ids
+
+    def bad_words(self, texts: Sequence[str]) -> list[array[int]]:
+        """Return the id sequences that write `texts`, as the beginning of a word and inside one.
+
+        Raises `UserError` if they are more ids than a request may bar.
+        """
+        spelled = [self._tokenizer.encode_pieces([form]) for text in texts for form in _forms(text)]
+        words = sorted({tuple(ids) for [ids] in spelled if ids})
+        total = sum(map(len, words))
+        if total > BAD_WORD_IDS_MAX:
+            raise UserError(
+                f"bad_words are {total} tokens, each with and without a space before it; at most "
+                f"{BAD_WORD_IDS_MAX} are allowed: name fewer or shorter ones.",
+                param="bad_words",
+            )
+        return [array("i", word) for word in words]
 
     def rendered(self, chat: Chat) -> str:
         """Return the text of a conversation as the template writes it, with `trusted` spans."""
@@ -161,6 +179,11 @@ class PromptBuilder:
                 "The chat template builds control marks by operations that are not followed; "
                 "they are encoded as plain text. Write them as literals in chat_template.jinja."
             )
+
+
+def _forms(text: str) -> tuple[str, str]:
+    bare = text.lstrip() or text
+    return bare, f" {bare}"
 
 
 _ASKED = "What is two and two?"
