@@ -14,7 +14,7 @@ from tokenspeed.actors.detokenizer import DetokenizerActor
 from tokenspeed.config import DetokenizerConfig, ModelConfig
 from tokenspeed.messages.base import pack_ids, unpack_ids
 from tokenspeed.messages.detokenizer import StreamOpening, TokenBatch, TokenEntry
-from tokenspeed.messages.engine import OutputDelta, StreamsFenced, TokenLogprob
+from tokenspeed.messages.engine import OutputDelta, StreamsFenced
 from tokenspeed.messages.scheduler import StreamSettings, Verdict
 from tokenspeed.text.pieces import LOGPROB_MIN, Pieces
 
@@ -81,7 +81,9 @@ def test_log_probabilities_come_with_their_ids_and_go_with_what_a_stop_cuts(size
         assert [position.offset for position in positions] == [
             len(b"".join(pieces[token] for token in ids[:index])) for index in range(kept)
         ]
-        assert positions[1].top == [TokenLogprob(ids[1], pytest.approx(-ids[1] / 1000), pieces[ids[1]])]
+        [likeliest] = positions[1].top
+        assert (likeliest.id, likeliest.piece) == (ids[1], pieces[ids[1]])
+        assert likeliest.logprob == pytest.approx(-ids[1] / 1000)
         assert (positions[0].rank, deltas[-1].stop_reason) == (2, " four,")
         assert said.of(Verdict) == [Verdict(1, kept + 2, "stop")]
         [prompt] = [delta.prompt_logprobs for delta in deltas if delta.prompt_logprobs is not None]
