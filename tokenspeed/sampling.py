@@ -16,6 +16,8 @@ MAX_ALLOWED_TOKEN_IDS = 1024
 MAX_BAD_WORDS = 64
 MAX_LOGPROBS = 20
 MAX_REPETITION_PENALTY = 10.0
+# A prompt's tokens times how many log-probabilities each brings: what is told in one go, beside other streams.
+MAX_PROMPT_LOGPROBS_TOLD = 1 << 18
 UINT64_MAX = 2**64 - 1
 
 

@@ -23,7 +23,7 @@ from tokenspeed.messages.base import Message, pack_ids
 from tokenspeed.messages.engine import Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Ids, Prompt, TokenizerMessage
-from tokenspeed.sampling import SamplingParams
+from tokenspeed.sampling import MAX_PROMPT_LOGPROBS_TOLD, SamplingParams
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
 
 GIANT_BYTES = 512 << 10  # a prompt of more is encoded behind the others of its size; it may take seconds
@@ -108,6 +108,7 @@ class TokenizerActor(Actor):
         self._check_ids(sampling)
         bad_words = self._builder.bad_words(sampling.bad_words)
         ids = self._builder.ids(request.prompt)
+        _check_scores(sampling, len(ids))
         room = self._config.model.max_model_len - len(ids)
         end_ids = () if sampling.ignore_eos else self._builder.end_ids
         max_tokens = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
@@ -137,6 +138,16 @@ class TokenizerActor(Actor):
             wrong = next((token for token in ids if not 0 <= token < vocab_tokens), None)
             if wrong is not None:
                 raise UserError(f"{name} has the token {wrong}; 0 to {vocab_tokens - 1} are allowed.", param=name)
+
+
+def _check_scores(sampling: SamplingParams, prompt_tokens: int) -> None:
+    told = prompt_tokens * (1 + (sampling.prompt_logprobs or 0))
+    if sampling.prompt_logprobs is not None and told > MAX_PROMPT_LOGPROBS_TOLD:
+        raise UserError(
+            f"prompt_logprobs is {sampling.prompt_logprobs} for a prompt of {prompt_tokens} tokens, {told} "
+            f"log-probabilities; at most {MAX_PROMPT_LOGPROBS_TOLD} are allowed: ask for fewer or shorten the prompt.",
+            param="prompt_logprobs",
+        )
 
 
 def _stream_settings(sampling: SamplingParams, prompt_tokens: int) -> StreamSettings:
