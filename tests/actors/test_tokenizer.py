@@ -12,7 +12,7 @@ from tokenspeed.actors import tokenizer
 from tokenspeed.actors.tokenizer import GIANT_BYTES, TokenizerActor
 from tokenspeed.config import ModelConfig, TokenizerConfig
 from tokenspeed.messages.base import Message, unpack_ids
-from tokenspeed.messages.engine import Refused
+from tokenspeed.messages.engine import ModelEnds, Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, Prompt, Text
 from tokenspeed.sampling import SamplingParams
@@ -27,6 +27,7 @@ class Builder:
 
     vocab_tokens = 10
     end_ids = (2,)
+    ends = ()
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -64,6 +65,7 @@ def act(
     async def main() -> None:
         actor = TokenizerActor(CONFIG, outbox, lambda _name, _limit_s: None)  # type: ignore[arg-type]
         await actor.start()
+        assert outbox.sent.pop() == ModelEnds(())
         try:
             await test(actor, builder, outbox.sent)
         finally:
@@ -112,8 +114,7 @@ def test_what_the_model_or_the_prompt_does_not_allow_is_refused(
     async def test(actor: TokenizerActor, builder: Builder, sent: list[Message]) -> None:
         actor.receive("engine", GenerateRequest(1, 0, Text("short"), sampling))
         await until(sent, 1)
-        [refused] = sent
-        assert isinstance(refused, Refused)
+        [refused] = (message for message in sent if isinstance(message, Refused))
         assert said in refused.error.message
         assert refused.error.param == said.split()[0]
 
@@ -129,8 +130,7 @@ def test_settings_of_sampling_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(actor: TokenizerActor, builder: Builder, sent: list[Message]) -> None:
         actor.receive("engine", GenerateRequest(1, 0, Text("short"), sampling))
         await until(sent, 1)
-        [submit] = sent
-        assert isinstance(submit, Submit)
+        [submit] = (message for message in sent if isinstance(message, Submit))
         assert unpack_ids(submit.bad_word_ids) == [4, 4, 4]
         assert unpack_ids(submit.bad_word_ends) == [2, 3]
         assert submit.max_tokens == 0

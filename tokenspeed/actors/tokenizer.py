@@ -20,7 +20,7 @@ from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.messages.base import Message, pack_ids
-from tokenspeed.messages.engine import Refused
+from tokenspeed.messages.engine import ModelEnds, Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Ids, Prompt, TokenizerMessage
 from tokenspeed.sampling import MAX_PROMPT_LOGPROBS_TOLD, SamplingParams
@@ -50,6 +50,7 @@ class TokenizerActor(Actor):
         self._phase("tokenizer", 30.0)
         loop = asyncio.get_running_loop()
         self._builder = await loop.run_in_executor(self._threads, load_prompt_builder, self._config)
+        self._outbox.send("engine", ModelEnds(self._builder.ends))
 
     def receive(self, sender: str, message: Message) -> None:
         """Take one message of the engine."""
