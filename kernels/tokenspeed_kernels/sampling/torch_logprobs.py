@@ -16,14 +16,14 @@ def logprobs(logits: torch.Tensor, ids: torch.Tensor, slots: torch.Tensor, top: 
     if not len(rows):
         return entries
     left, chosen = logits[rows], ids[rows].long().unsqueeze(1)
-    scores = left - left.double().logsumexp(dim=1, keepdim=True)
+    total = left.double().logsumexp(dim=1, keepdim=True)
     entries[rows, 0] = ids[rows]
     entries[rows, 1] = 1 + (left > left.gather(1, chosen)).sum(dim=1).int()
-    entries[rows, 2] = scores.gather(1, chosen).squeeze(1).float().view(torch.int32)
+    entries[rows, 2] = (left.gather(1, chosen) - total).squeeze(1).float().view(torch.int32)
     widest = min(int(wanted.max()), left.shape[1])
     if widest:
         best = ID_MASK - (ranking_keys(left).topk(widest, dim=1).values & ID_MASK)
-        _write_best(entries, rows, wanted[rows].tolist(), best, scores.gather(1, best).float())
+        _write_best(entries, rows, wanted[rows].tolist(), best, (left.gather(1, best) - total).float())
     return entries
 
 
