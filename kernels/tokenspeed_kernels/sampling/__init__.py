@@ -181,9 +181,7 @@ def adjust(kernels: Selector) -> AdjustKernel:
 class LogprobsKernel(Protocol):
     """Says how likely given ids are, and which are likeliest."""
 
-    def __call__(
-        self, logits: torch.Tensor, ids: torch.Tensor, slots: torch.Tensor, top: torch.Tensor
-    ) -> torch.Tensor:
+    def __call__(self, logits: torch.Tensor, ids: torch.Tensor, slots: torch.Tensor, top: torch.Tensor) -> torch.Tensor:
         """Return int32 [rows, ENTRY_WORDS], an entry for each row.
 
         `logits` is float32 [rows, vocab] with adjacent columns; `ids` and `slots` are int32 [rows],

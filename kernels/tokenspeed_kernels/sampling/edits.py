@@ -110,9 +110,7 @@ class SlotEdits:
     @classmethod
     def allocate(cls, slots: int, positions: int, device: torch.device | str, rows: int = 0, vocab: int = 0) -> Self:
         """Reserve everything at once; `rows` are those of the largest call on a device."""
-        if torch.device(device).type == "cpu":
-            # Handed out on first touch: what no slot asks for takes no memory.
-            return cls(*(torch.from_numpy(np.zeros(shape, np.int32)) for shape in shapes))
+        shapes = ((slots, TABLE_WORDS), (slots, positions), (rows, vocab))
         if torch.device(device).type == "cpu":
             # Handed out on first touch: what no slot asks for takes no memory.
             return cls(*(torch.from_numpy(np.zeros(shape, np.int32)) for shape in shapes))

@@ -54,7 +54,7 @@ def _penalise(row: torch.Tensor, record: Record, history: torch.Tensor) -> None:
     if frequency or presence:
         ids, counts = history[int(record["prompt_tokens"]) :].long().unique(return_counts=True)
         # In float64 nothing rounds but the result, on any device and in any order.
-        row[ids] = (row[ids].double() - (counts * frequency + presence)).float()
+        row[ids] = (row[ids].double() - (counts.double() * frequency + presence)).float()
 
 
 def _bad_words(record: Record) -> list[np.typing.NDArray[np.int32]]:
