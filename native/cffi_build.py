@@ -1,4 +1,7 @@
-"""Builds `tokenspeed._native` from the C ABI in `include/tokenspeed.h` and the sources listed here."""
+"""Builds the two native modules from their C ABIs in `include/` and the sources listed here.
+
+`tokenspeed._native` (rings, scheduler, waiter) and `tokenspeed_kernels._native` (products on the CPU).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,14 @@ from pathlib import Path
 from cffi import FFI
 
 NATIVE = Path(__file__).resolve().parent
+KERNEL_SOURCES = [
+    "native/src/cpu/matmul.cpp",
+    "native/src/cpu/pool.cpp",
+    "native/src/cpu/rows.cpp",
+    "native/src/cpu/tile_avx2.cpp",
+    "native/src/cpu/tile_avx512.cpp",
+    "native/src/cpu/tile_scalar.cpp",
+]
 SOURCES = [
     "native/src/error.cpp",
     "native/src/ring_abi.cpp",
@@ -40,23 +51,33 @@ if os.environ.get("TS_WERROR") == "1":  # in `make check` only: another compiler
     FLAGS.append("-Werror")
 
 
-def abi_text() -> str:
-    """Return the declarations between the two markers of the header."""
-    header = (NATIVE / "include" / "tokenspeed.h").read_text()
-    return header.split("/* cffi: begin */")[1].split("/* cffi: end */")[0]
+def abi_text(header: str = "tokenspeed.h") -> str:
+    """Return the declarations between the two markers of `header`."""
+    text = (NATIVE / "include" / header).read_text()
+    return text.split("/* cffi: begin */")[1].split("/* cffi: end */")[0]
 
 
-ffibuilder = FFI()
-ffibuilder.cdef(abi_text())
-ffibuilder.set_source(
-    "tokenspeed._native",
-    '#include "tokenspeed.h"',
-    sources=SOURCES,
-    depends=HEADERS,
-    include_dirs=["native/include", "native/src"],
-    extra_compile_args=FLAGS,
-    libraries=["dl"],  # before glibc 2.34 dlopen is not part of libc
-    source_extension=".cpp",
-    py_limited_api=True,
-    define_macros=[("Py_LIMITED_API", "0x030B0000")],
-)
+def builder(module: str, header: str, sources: list[str], flags: list[str]) -> FFI:
+    """Return the builder of one module."""
+    made = FFI()
+    made.cdef(abi_text(header))
+    made.set_source(
+        module,
+        f'#include "{header}"',
+        sources=sources,
+        depends=HEADERS,
+        include_dirs=["native/include", "native/src"],
+        extra_compile_args=flags,
+        extra_link_args=["-pthread"],
+        libraries=["dl"],  # before glibc 2.34 dlopen is not part of libc
+        source_extension=".cpp",
+        py_limited_api=True,
+        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+    )
+    return made
+
+
+ffibuilder = builder("tokenspeed._native", "tokenspeed.h", SOURCES, FLAGS)
+# Only what is written as a fused multiply-add is one: the instruction sets must come to the same bits.
+kernel_flags = [*FLAGS, "-ffp-contract=off"]
+kernels_ffibuilder = builder("tokenspeed_kernels._native", "tokenspeed_kernels.h", KERNEL_SOURCES, kernel_flags)

@@ -120,7 +120,11 @@ def _resources(cubin: bytes) -> tuple[int, int]:
 def _imports_triton(module: pkgutil.ModuleInfo) -> bool:
     spec = module.module_finder.find_spec(module.name, None)
     origin = spec.origin if spec is not None else None
-    return origin is not None and re.search(r"^import triton$", Path(origin).read_text(), re.MULTILINE) is not None
+    return (
+        origin is not None
+        and origin.endswith(".py")
+        and re.search(r"^import triton$", Path(origin).read_text(), re.MULTILINE) is not None
+    )
 
 
 def _facts(parts: list[str]) -> Iterator[Facts]:

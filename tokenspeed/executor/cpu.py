@@ -27,13 +27,16 @@ from tokenspeed.executor.face import StepOutcome
 from tokenspeed.executor.memory import check_memory, pages_that_fit
 from tokenspeed.executor.pools import PagePool, PageShape, SlotPool
 from tokenspeed.executor.ranks import join_group
-from tokenspeed.executor.sampler import sample
+from tokenspeed.executor.sampler import entries, sample
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.build import Declared, LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep
 from tokenspeed.model.loader import Progress
 
 DTYPES = {"float32": torch.float32}
+NOTHING = StepIds(b"", b"", b"", b"")
+# Logits [rows, vocab] are float32 and large: so many rows are scored at a time, however long the prompt.
+SLICE_ROWS = 64
 # One row as in decode, one as in prefill.
 WARM_UP_TOKENS = (1, 16)
 
@@ -124,7 +127,7 @@ class CpuExecutor:
         del self._model, self._pages, self._slots
 
     def step(self, plan: StepPlan) -> StepIds:
-        """Apply `plan`, run its rows and return the sampled ids; blocks.
+        """Apply `plan`, run its rows and return what they bring; blocks.
 
         For a caller that submits nothing. Raises `EngineError` for a plan that breaks a rule, before
         anything is written.
@@ -132,18 +135,32 @@ class CpuExecutor:
         checked = Plan(plan, self._slots, self._limits)
         checked.apply(self._slots)
         batch = cpu_batch(checked, self._slots)
-        ids = np.zeros(0, np.int32) if batch is None else self._run(batch)
-        return StepIds(np.ones(len(ids), np.int32).tobytes(), ids.tobytes())
+        return NOTHING if batch is None else self._run(batch)
 
     @torch.inference_mode()
-    def _run(self, batch: Batch) -> np.typing.NDArray[np.int32]:
+    def _run(self, batch: Batch) -> StepIds:
         hidden = self._model(batch.forward, self._pages.layers)
-        if not len(batch.sample_slots):
-            return np.zeros(0, np.int32)
-        logits = self._model.logits(hidden)
-        ids = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._draw).numpy()
-        self._slots.last_id[batch.sample_slots] = ids
-        return ids.astype(np.int32)
+        samples = len(batch.sample_slots)
+        scores = self._scores(hidden[samples:], batch)
+        if not samples:
+            return StepIds(b"", b"", b"", scores)
+        logits = self._model.logits(hidden[:samples])
+        drawn = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._draw)
+        return StepIds(
+            drawn.counts.astype(np.int32).tobytes(), drawn.ids.astype(np.int32).tobytes(), drawn.logprobs, scores
+        )
+
+    def _scores(self, hidden: torch.Tensor, batch: Batch) -> bytes:
+        """Return the entries of the tokens to score, whose hidden states are [scores, hidden].
+
+        The head runs over few at a time: logits of a whole prompt would take gigabytes.
+        """
+        tops = self._slots.prompt_logprobs[batch.score_slots]
+        found = []
+        for begin in range(0, len(hidden), SLICE_ROWS):
+            part = slice(begin, begin + SLICE_ROWS)
+            found.append(entries(self._model.logits(hidden[part]), batch.score_ids[part], tops[part]))
+        return b"".join(found)
 
     def _warm_up(self, progress: Progress) -> None:
         """Run rows of slot 0 into page 0, so that no request pays for first calls."""
@@ -157,7 +174,8 @@ def _padding_batch(tokens: int) -> Batch:
     positions = torch.arange(tokens)
     rows = AttentionRows(torch.tensor([tokens]), torch.tensor([0]), torch.zeros(1, 1, dtype=torch.int64))
     forward = ForwardStep(torch.zeros_like(positions), positions, positions, rows, positions[-1:])
-    return Batch(forward, np.zeros(1, np.int64), np.array([tokens]))
+    none = np.zeros(0, np.int64)
+    return Batch(forward, np.zeros(1, np.int64), np.array([tokens]), none, none)
 
 
 def _kernels(config: ExecutorConfig) -> Selector:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tokenspeed.executor.adjust import Adjustment, adjustment, ints
 from tokenspeed.messages.executor import SlotOpening
 from tokenspeed.model.layers import KvPages
 
@@ -81,12 +82,22 @@ class PageTables:
 
 
 class SlotPool(PageTables):
-    """Per-slot state of the CPU executor: page table, last id, sampling settings."""
+    """Per-slot state of the CPU executor: page table, ids, sampling settings.
+
+    `history` [slots, max_model_len] has the ids of the sequence, from where the opening began, and
+    each drawn one. Its memory is touched only where ids are written.
+    """
 
     def __init__(self, slots: int, max_model_len: int, page_tokens: int) -> None:
         """Reserve everything at once."""
         super().__init__(slots, max_model_len, page_tokens)
         self.last_id = np.zeros(slots, np.int64)
+        self.history = np.zeros((slots, max_model_len), np.int32)
+        self.prompt_tokens = np.zeros(slots, np.int64)
+        self.logprobs = np.full(slots, -1, np.int64)
+        self.prompt_logprobs = np.full(slots, -1, np.int64)
+        self.adjusted = np.zeros(slots, np.bool_)
+        self.adjustments: list[Adjustment | None] = [None] * slots
         self.temperature = np.zeros(slots, np.float32)
         self.top_k = np.zeros(slots, np.int64)
         self.top_p = np.ones(slots, np.float64)
@@ -106,4 +117,17 @@ class SlotPool(PageTables):
         self.min_p[slot] = opening.min_p
         self.seed[slot] = np.uint64(opening.seed & 0xFFFFFFFFFFFFFFFF).astype(np.int64)
         self.suppress_until[slot] = opening.suppress_until
-        self.suppress[slot] = np.frombuffer(bytes(opening.suppress), np.int32).astype(np.int64)
+        self.suppress[slot] = ints(opening.suppress).astype(np.int64)
+        known = ints(opening.history)
+        self.history[slot, opening.history_first : opening.history_first + len(known)] = known
+        self.prompt_tokens[slot] = opening.prompt_tokens
+        self.logprobs[slot] = opening.logprobs
+        self.prompt_logprobs[slot] = opening.prompt_logprobs
+        self.adjustments[slot] = settings = adjustment(opening)
+        self.adjusted[slot] = settings is not None
+
+    def remember(self, slots: Ints, positions: Ints, ids: Ints) -> None:
+        """Write the ids that were drawn for `positions`; one beyond the longest sequence goes no further."""
+        self.last_id[slots] = ids
+        inside = positions < self.history.shape[1]
+        self.history[slots[inside], positions[inside]] = ids[inside]

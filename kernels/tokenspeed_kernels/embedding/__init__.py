@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from tokenspeed_kernels.gemm.packed_weight import PackedWeight
 from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
@@ -34,7 +35,34 @@ def lookup(kernels: Selector, dtype: torch.dtype, sliced: bool) -> LookupKernel:
     return kernels.select_kernel(ask("embedding", "lookup", dtype, table="slice" if sliced else "whole"))
 
 
+class PackedLookupKernel(Protocol):
+    """Looks ids up in a packed table."""
+
+    def __call__(self, ids: torch.Tensor, table: PackedWeight) -> torch.Tensor:
+        """Return float32 [tokens, hidden] for int64 `ids` [tokens] of a `table` [vocab, hidden]."""
+        ...
+
+
+def packed_lookup(kernels: Selector) -> PackedLookupKernel:
+    """Return the kernel for a table that stays quantised."""
+    return kernels.select_kernel(ask("embedding", "packed_lookup", torch.float32))
+
+
 SPECS = (
+    *(
+        KernelSpec(
+            name=f"{solution}_packed_lookup",
+            family="embedding",
+            mode="packed_lookup",
+            solution=solution,
+            entry=f"tokenspeed_kernels.gemm.{solution}_packed:packed_lookup",
+            capability=CPU,
+            dtypes=frozenset({torch.float32}),
+            priority=priority,
+            tags=frozenset({tag}),
+        )
+        for solution, priority, tag in (("torch", 0, "reference"), ("native", 10, "latency"))
+    ),
     KernelSpec(
         name="torch_lookup",
         family="embedding",
