@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +34,12 @@ def packed(ids: Sequence[int]) -> bytes:
     return np.array(ids, np.int32).tobytes()
 
 
-def biases(pairs: dict[int, float]) -> dict[str, bytes]:
+def biases(pairs: dict[int, float]) -> dict[str, Any]:
     """Return the two fields of `pairs` of id and bias."""
     return {"bias_ids": packed(list(pairs)), "bias_values": np.array(list(pairs.values()), np.float32).tobytes()}
 
 
-def bad_words(*words: Sequence[int]) -> dict[str, bytes]:
+def bad_words(*words: Sequence[int]) -> dict[str, Any]:
     """Return the two fields of `words`."""
     ids = [token for word in words for token in word]
     return {"bad_word_ids": packed(ids), "bad_word_ends": packed(np.cumsum([len(word) for word in words]).tolist())}

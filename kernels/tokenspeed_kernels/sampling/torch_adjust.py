@@ -47,14 +47,15 @@ def edit_row(row: torch.Tensor, record: Record, history: torch.Tensor) -> None:
 def _penalise(row: torch.Tensor, record: Record, history: torch.Tensor) -> None:
     repetition, frequency, presence = (float(record[name]) for name in ("repetition", "frequency", "presence"))
     if repetition != 1.0:
-        seen = history.long().unique()
+        seen = torch.from_numpy(np.unique(history.numpy())).long()
         x = row[seen]
         factor = torch.tensor(repetition)
         row[seen] = torch.where(x > 0, x / factor, x * factor)
     if frequency or presence:
-        ids, counts = history[int(record["prompt_tokens"]) :].long().unique(return_counts=True)
+        ids, counts = np.unique(history[int(record["prompt_tokens"]) :].numpy(), return_counts=True)
+        replied, loss = torch.from_numpy(ids).long(), torch.from_numpy(counts * frequency + presence)
         # In float64 nothing rounds but the result, on any device and in any order.
-        row[ids] = (row[ids].double() - (counts.double() * frequency + presence)).float()
+        row[replied] = (row[replied].double() - loss).float()
 
 
 def _bad_words(record: Record) -> list[np.typing.NDArray[np.int32]]:

@@ -167,7 +167,7 @@ def settle(
                 shares = tl.load(masses + at, mask=live, other=0.0)
                 whole = tl.sum(shares * tl.exp(peaks - tl.max(peaks)).to(tl.float64))
             own = logits + row.to(tl.int64) * logits_stride
-            if ADJUSTED:
+            if ADJUSTED:  # noqa: SIM102
                 if tl.load(edits + slot) != 0:
                     own = edited + row.to(tl.int64) * vocab
             parts = (
@@ -192,6 +192,7 @@ def settle(
 
 
 _LOGITS = "*fp32 i32:16 i32:16 i32 i32"
+_SETTINGS = "*i32 *i32 *i32 *i32 *i32"
 _SCRATCH = "*fp32 *i32 *fp32 *fp32 *fp64 *fp32"
 # Vocabularies, and whether slots may have edits.
 _VARIANTS = ((49152, False), (128256, False), (128256, True), (262144, True))
@@ -200,7 +201,7 @@ AOT = (
     *(
         Launch(
             scan,
-            f"{_LOGITS} *fp32 *fp64 *i64 *i32 *i32 *i32 *i32 *i32 {_SCRATCH} *i32 *fp32",
+            f"{_LOGITS} *fp32 *fp64 *i64 {_SETTINGS} {_SCRATCH} *i32 *fp32",
             {"SPLIT_BLOCKS": SPLIT_BLOCKS, "SUPPRESS_MAX": SUPPRESS_MAX, "ADJUSTED": adjusted},
             warps=SCAN_WARPS,
         )
@@ -209,7 +210,7 @@ AOT = (
     *(
         Launch(
             settle,
-            f"{_LOGITS} *fp32 *i32 *fp64 *fp64 *i64 *i32 *i32 *i32 *i32 *i32 {_SCRATCH} *i32 *i32 *i32 *i32 *fp32 *i32 i32:16",
+            f"{_LOGITS} *fp32 *i32 *fp64 *fp64 *i64 {_SETTINGS} {_SCRATCH} *i32 *i32 *i32 *i32 *fp32 *i32 i32:16",
             {
                 "SPLITS": triton.next_power_of_2(triton.cdiv(vocab, SPLIT_TOKENS)),
                 "BLOCKS": triton.next_power_of_2(triton.cdiv(vocab, BLOCK_TOKENS)),

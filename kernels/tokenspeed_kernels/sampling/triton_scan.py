@@ -75,7 +75,7 @@ def scan(
     heat = tl.load(temperature + slot)
     at = row * splits + split
     tl.store(sums + at, tl.sum(x))
-    if ADJUSTED:
+    if ADJUSTED:  # noqa: SIM102
         if tl.load(edits + slot) != 0:
             x = tl.load(edited + row.to(tl.int64) * vocab + tokens, mask=inside, other=0.0)
     x = tl.where(inside, x, NEVER)
