@@ -123,20 +123,15 @@ def save_gguf(model: Any, path: Path, kind: str = "F32") -> Path:
 
 
 def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    return weight.view(heads, 2, -1, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
-
-
-def gguf_type(shape: Sequence[int], kind: str) -> gguf.GGMLQuantizationType:
-    """Return how `save_gguf` stores a tensor: vectors whole, and rows that no block divides in F16."""
-    if len(shape) == 1:
-        return gguf.GGMLQuantizationType.F32
-    number = gguf.GGMLQuantizationType[kind]
-    return gguf.GGMLQuantizationType.F16 if shape[-1] % gguf.GGML_QUANT_SIZES[number][0] else number
+    return weight.view(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
 def _add(writer: gguf.GGUFWriter, name: str, array: np.typing.NDArray[np.float32], kind: str) -> None:
-    number = gguf_type(array.shape, kind)
-    writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(array), number), raw_dtype=number)
+    if kind == "F32" or array.ndim == 1:
+        writer.add_tensor(name, np.ascontiguousarray(array))
+        return
+    quantised = gguf.quants.quantize(np.ascontiguousarray(array), gguf.GGMLQuantizationType[kind])
+    writer.add_tensor(name, quantised, raw_dtype=gguf.GGMLQuantizationType[kind])
 
 
 def executor_config(path: Path, **changes: Any) -> ExecutorConfig:
@@ -166,15 +161,15 @@ def outcomes(executor: Executor, count: int, limit_s: float = STEP_LIMIT_S) -> l
 class Driver:
     """Plans for any executor, written by hand: pages are handed out in order and never come back.
 
-    `plans` are those that were run, in order, `outcome` is the last one's. Prompts of a slot that was
-    opened with `prompt_logprobs` are scored. A step that fails raises `EngineError`.
+    `plans` are those that were run, in order, and `outcomes` theirs. Prompts of slots that ask for
+    their log-probabilities are scored. A step that fails raises `EngineError`.
     """
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.plans: list[StepPlan] = []
-        self.outcome: StepOutcome | None = None
-        self._scored: dict[int, bool] = {}
+        self.outcomes: list[StepOutcome] = []
+        self._scoring: set[int] = set()
         self._page = 0
         self._openings: list[SlotOpening] = []
         self._pages: list[int] = []
@@ -184,8 +179,10 @@ class Driver:
         """Open `slot` with the next plan; `pages` are its first ones, as from a cached prefix."""
         values: dict[str, Any] = {"seed": 0, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
         values |= {"suppress_until": 0, "suppress": b"", **settings}
-        self._openings.append(SlotOpening(slot=slot, request=slot, **values))
-        self._scored[slot] = settings.get("prompt_logprobs", -1) >= 0
+        self._openings.append(opening := SlotOpening(slot=slot, request=slot, **values))
+        self._scoring.discard(slot)
+        if opening.prompt_logprobs >= 0:
+            self._scoring.add(slot)
         self._covered[slot] = []
         for page in pages:
             self._cover(slot, page)
@@ -204,7 +201,8 @@ class Driver:
                 self._page += 1
                 self._cover(slot, self._page)
             flags = (ROW_SAMPLE if sample else 0) | (ROW_DECODE if tokens is None else 0)
-            flags |= ROW_SCORE if self._scored[slot] and tokens is not None else 0
+            if tokens is not None and slot in self._scoring:
+                flags |= ROW_SCORE
             packed += [slot, count, context, flags]
             ids += tokens or []
         plan = StepPlan(len(self.plans) + 1, self._openings, pack_ids(self._pages), pack_ids(packed), pack_ids(ids))
@@ -212,9 +210,9 @@ class Driver:
         self._openings, self._pages = [], []
         self.executor.submit(plan)
         [outcome] = outcomes(self.executor, 1)
-        self.outcome = outcome
         if outcome.failure:
             raise EngineError(outcome.failure)
+        self.outcomes.append(outcome)
         assert outcome.step == plan.step
         assert unpack_ids(outcome.counts) == [1] * sum(sample for _, _, _, sample in rows)
         return unpack_ids(outcome.ids)
