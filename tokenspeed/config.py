@@ -10,8 +10,11 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final, Literal
 
 import msgspec
+
+from tokenspeed.generation import GenerationDefaults
 
 PAGE_TOKENS_CPU = 16
 PAGE_TOKENS_CUDA = 64
@@ -55,7 +58,6 @@ DEVICE_DEFAULTS = {
     ),
 }
 DTYPES = {"cpu": ("float32",), "cuda": ("float32", "bfloat16")}
-LOAD_FORMATS = ("auto", "dummy")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 PREFIX = "TOKENSPEED_"
@@ -66,13 +68,17 @@ _SERVICE_LINK = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
 )
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+LOAD_FORMATS = ("auto", "safetensors", "gguf", "dummy")
+AUTO: Final = "auto"
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Which checkpoint is served. `path` is a folder or a .gguf file.
 
     With `load_format` "dummy" its weights are not read: random ones take their place, and a folder
-    needs nothing but config.json.
+    needs nothing but config.json. `hf_overrides` are merged into config.json. `defaults` are for
+    requests that leave a sampling field out.
     """
 
     path: str
@@ -80,6 +86,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     max_model_len: int
     load_format: str = "auto"
+    hf_overrides: dict[str, Any] = {}
+    defaults: GenerationDefaults = GenerationDefaults()
 
 
 class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,14 +146,22 @@ class DetokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller may set; `None` and "auto" mean that the engine works it out."""
+    """What a caller may set; `None` and "auto" mean that the engine works it out.
+
+    `model` is a folder, a .gguf file, or a name on the Hugging Face Hub, of which `revision` is a
+    branch, tag or commit. `max_model_len` None is the model's own context, "auto" what memory has
+    room for. `generation_config` is "auto", "vllm" (none) or a folder with a generation_config.json.
+    """
 
     model: str | None = None
     served_model_name: str | None = None
     device: str = "auto"
     dtype: str = "auto"
     load_format: str = "auto"
-    max_model_len: int | None = None
+    revision: str | None = None
+    hf_overrides: dict[str, Any] = {}
+    generation_config: str = "auto"
+    max_model_len: int | Literal["auto"] | None = None
     max_num_seqs: int | None = None
     chunked_prefill_size: int | None = None
     mixed_prefill_size: int | None = None
@@ -208,6 +224,11 @@ def seconds_since_make() -> float | None:
 def gpus_hidden() -> bool:
     """Return whether the environment hides every GPU from CUDA programs."""
     return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
+
+
+def first_gpu() -> str:
+    """Return the index or UUID of the GPU that CUDA programs see first."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
 
 
 def runtime_dir() -> Path:

@@ -86,6 +86,7 @@ def test_every_field_that_a_caller_may_set_has_its_setting() -> None:
 def test_every_setting_is_read_from_the_command_line() -> None:
     words = (
         "m.gguf --served-model-name n --device cuda --dtype bfloat16 --load-format dummy --max-model-len 100 "
+        '--revision v1 --hf-overrides {"rope_theta":1e6} --generation-config vllm '
         "--max-num-seqs 3 --chunked-prefill-size 64 --mixed-prefill-size 32 --gpu-memory-utilization 0.5 "
         "--overlap 0 --kv-cache-memory-bytes 1.5G --no-enable-prefix-caching --stall-limit 2 --host ::1 --port 1 "
         "--drain-timeout 0 --max-request-bytes 1K --no-http --socket s --stop-with-stdin --log-level debug --quiet "
@@ -98,6 +99,9 @@ def test_every_setting_is_read_from_the_command_line() -> None:
         device="cuda",
         dtype="bfloat16",
         load_format="dummy",
+        revision="v1",
+        hf_overrides={"rope_theta": 1e6},
+        generation_config="vllm",
         max_model_len=100,
         max_num_seqs=3,
         chunked_prefill_size=64,

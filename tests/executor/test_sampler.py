@@ -85,7 +85,7 @@ def test_logits_that_are_not_finite(pool: SlotPool, number: float) -> None:
 def test_a_row_fails_whose_settings_leave_no_id(pool: SlotPool) -> None:
     """Not the lowest id is drawn, which is not allowed either."""
     values: dict[str, Any] = {"seed": 0, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
-    words = {"bad_word_ids": pack_ids([5, 7]), "bad_word_ends": pack_ids([1, 2])}
+    words: dict[str, Any] = {"bad_word_ids": pack_ids([5, 7]), "bad_word_ends": pack_ids([1, 2])}
     pool.open(SlotOpening(2, 1, **values, suppress_until=0, suppress=b"", allowed=pack_ids([5, 7]), **words))
     found = sample(torch.randn(1, 12), _slots(2), _slots(3), pool, DRAW)
     assert (found.counts.tolist(), found.ids.tolist()) == ([ROW_FAILED], [])
@@ -94,7 +94,7 @@ def test_a_row_fails_whose_settings_leave_no_id(pool: SlotPool) -> None:
 def test_log_probabilities_are_those_of_the_model(pool: SlotPool) -> None:
     """Whatever settings change, what is reported comes from the logits as they were."""
     values: dict[str, Any] = {"seed": 3, "temperature": 0.3, "top_p": 0.5, "top_k": 3, "min_p": 0.1}
-    bias = {"bias_ids": pack_ids([4]), "bias_values": np.float32([50.0]).tobytes()}
+    bias: dict[str, Any] = {"bias_ids": pack_ids([4]), "bias_values": np.array([50.0], np.float32).tobytes()}
     pool.open(SlotOpening(1, 1, **values, suppress_until=0, suppress=b"", **bias, logprobs=2))
     pool.logprobs[3] = 0
     logits = torch.randn(3, 12)

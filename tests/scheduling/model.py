@@ -394,7 +394,8 @@ class Model:
         request = self.requests[row.request]
         if not request.live:
             return None
-        first, finish, taken = request.outputs, "", []
+        first, finish = request.outputs, ""
+        taken: list[int] = []
         if row.failed:
             request.live = False
             return (row.request, first, taken, "failed")

@@ -16,7 +16,7 @@ import msgspec
 
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
 from tokenspeed.errors import EngineError
-from tokenspeed.messages.engine import SchedulerStats
+from tokenspeed.messages.engine import EndId, SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
 
@@ -131,6 +131,7 @@ class FakeEngine:
         self.model = ModelConfig(path="/models/fake.gguf", served_name=name, max_model_len=2048)
         self.device = DEVICE_DEFAULTS["cpu"]
         self.checkpoint = Checkpoint()
+        self.ends = (EndId(2, "<|im_end|>", ("config.json", "chat template")),)
         self.script = list(script)
         self.accept = accept
         self.start_steps = start

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import ClassVar
 
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
-from tokenspeed.messages.base import Message
-from tokenspeed.messages.engine import Refused
+from tokenspeed.messages.base import Message, pack_ids
+from tokenspeed.messages.engine import ModelEnds, Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Ids, Prompt, TokenizerMessage
-from tokenspeed.sampling import SamplingParams
+from tokenspeed.sampling import MAX_PROMPT_LOGPROBS_TOLD, SamplingParams
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
 
 GIANT_BYTES = 512 << 10  # a prompt of more is encoded behind the others of its size; it may take seconds
@@ -49,6 +50,7 @@ class TokenizerActor(Actor):
         self._phase("tokenizer", 30.0)
         loop = asyncio.get_running_loop()
         self._builder = await loop.run_in_executor(self._threads, load_prompt_builder, self._config)
+        self._outbox.send("engine", ModelEnds(self._builder.ends))
 
     def receive(self, sender: str, message: Message) -> None:
         """Take one message of the engine."""
@@ -104,8 +106,10 @@ class TokenizerActor(Actor):
         if request.request in self._cancelled:
             raise EngineError("The request was cancelled.", code="cancelled")  # nobody reads it
         sampling = request.sampling
-        self._check_stop_ids(sampling)
+        self._check_ids(sampling)
+        bad_words = self._builder.bad_words(sampling.bad_words)
         ids = self._builder.ids(request.prompt)
+        _check_scores(sampling, len(ids))
         room = self._config.model.max_model_len - len(ids)
         end_ids = () if sampling.ignore_eos else self._builder.end_ids
         max_tokens = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
@@ -120,14 +124,43 @@ class TokenizerActor(Actor):
             sampling=sampling,
             namespace=request.namespace,
             session=request.session,
-            stream=StreamSettings(sampling.stop, len(ids)),
+            stream=_stream_settings(sampling, len(ids)),
+            bad_word_ids=pack_ids(token for word in bad_words for token in word),
+            bad_word_ends=pack_ids(accumulate(map(len, bad_words))),
         )
 
-    def _check_stop_ids(self, sampling: SamplingParams) -> None:
+    def _check_ids(self, sampling: SamplingParams) -> None:
         vocab_tokens = self._builder.vocab_tokens
-        wrong = next((token for token in sampling.stop_token_ids if token >= vocab_tokens), None)
-        if wrong is not None:
-            raise UserError(f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids")
+        for name, ids in (
+            ("stop_token_ids", sampling.stop_token_ids),
+            ("logit_bias", [token for token, _ in sampling.logit_bias]),
+            ("allowed_token_ids", sampling.allowed_token_ids),
+        ):
+            wrong = next((token for token in ids if not 0 <= token < vocab_tokens), None)
+            if wrong is not None:
+                raise UserError(f"{name} has the token {wrong}; 0 to {vocab_tokens - 1} are allowed.", param=name)
+
+
+def _check_scores(sampling: SamplingParams, prompt_tokens: int) -> None:
+    told = prompt_tokens * (1 + (sampling.prompt_logprobs or 0))
+    if sampling.prompt_logprobs is not None and told > MAX_PROMPT_LOGPROBS_TOLD:
+        raise UserError(
+            f"prompt_logprobs is {sampling.prompt_logprobs} for a prompt of {prompt_tokens} tokens, {told} "
+            f"log-probabilities; at most {MAX_PROMPT_LOGPROBS_TOLD} are allowed: ask for fewer or shorten the prompt.",
+            param="prompt_logprobs",
+        )
+
+
+def _stream_settings(sampling: SamplingParams, prompt_tokens: int) -> StreamSettings:
+    return StreamSettings(
+        sampling.stop,
+        prompt_tokens,
+        stop_ids=sampling.stop_token_ids,
+        include_stop=sampling.include_stop_str_in_output,
+        skip_special=sampling.skip_special_tokens,
+        logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
+        prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
+    )
 
 
 def _prompt_bytes(prompt: Prompt) -> int:

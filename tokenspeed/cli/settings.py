@@ -17,10 +17,9 @@ from typing import Literal, NamedTuple, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
-from tokenspeed.cli.parser import UNITS, fraction, seconds, size, whole
+from tokenspeed.cli.parser import UNITS, context, fraction, json_object, seconds, size, whole
 from tokenspeed.config import (
     DEVICE_DEFAULTS,
-    DTYPES,
     GPU_MEMORY_UTILIZATION_MAX,
     GPU_MEMORY_UTILIZATION_MIN,
     LOAD_FORMATS,
@@ -72,7 +71,8 @@ MODEL = Group(
     (
         Setting(
             "model",
-            "folder with safetensors, or .gguf file",
+            "folder with safetensors, .gguf file, or name on the Hugging Face Hub: owner/name, owner/name:QUANT, "
+            "owner/name/file.gguf",
             "MODEL",
             unset="the demo model",
             positional=True,
@@ -83,8 +83,8 @@ MODEL = Group(
         ),
         Setting(
             "dtype",
-            "type computed in",
-            choices=("auto", *dict.fromkeys(name for names in DTYPES.values() for name in names)),
+            "type computed in: auto, float32, bfloat16",
+            "TYPE",
             unset=f"auto: {_by_device('dtype')}",
         ),
         Setting(
@@ -94,10 +94,26 @@ MODEL = Group(
         ),
         Setting(
             "max_model_len",
-            "longest context, prompt and reply together",
+            "longest context, prompt and reply together, such as 32768 or 32K; auto: what memory has room for",
             "TOKENS",
-            whole(1, 2**31 - 1),
+            context,
             unset="the model's",
+            spelled=True,
+        ),
+        Setting("revision", "branch, tag or commit of MODEL on the Hub", "REVISION", unset="main"),
+        Setting(
+            "hf_overrides",
+            "settings merged into MODEL's config.json, such as "
+            """{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}""",
+            "JSON",
+            json_object,
+            unset="none",
+        ),
+        Setting(
+            "generation_config",
+            "sampling of requests that leave it open: as MODEL recommends, neutral, or as generation_config.json "
+            "in DIR says",
+            "auto|vllm|DIR",
         ),
     ),
 )

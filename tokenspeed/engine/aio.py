@@ -30,7 +30,9 @@ from tokenspeed.messages.base import Message
 from tokenspeed.messages.engine import (
     Accepted,
     CacheFlushed,
+    EndId,
     EngineMessage,
+    ModelEnds,
     OutputDelta,
     Refused,
     SchedulerStats,
@@ -54,12 +56,16 @@ class EngineHealth(msgspec.Struct, frozen=True):
 
 
 class AsyncEngine:
-    """Serves one model. `AsyncEngine(config)`, then `await start()`, then `generate`; at last `close`."""
+    """Serves one model. `AsyncEngine(config)`, then `await start()`, then `generate`; at last `close`.
+
+    The constructor downloads a model of the Hugging Face Hub that is not here yet, and blocks meanwhile.
+    """
 
     def __init__(self, config: EngineConfig, *, on_event: Callable[[str], None] | None = None) -> None:
         self.config = config
-        self.checkpoint, self.model, self.device = resolve(config)
         self._on_event = on_event or (lambda text: None)
+        self.checkpoint, self.model, self.device = resolve(config, self._on_event)
+        self.ends: tuple[EndId, ...] = ()  # known once it has started
         self._streams: dict[int, Stream] = {}
         self._calls: dict[int, asyncio.Future[Message]] = {}
         self._next_request = 1
@@ -119,11 +125,14 @@ class AsyncEngine:
     def generate(
         self, prompt: Prompt, sampling: SamplingParams | None = None, *, namespace: str = "", session: str = ""
     ) -> Stream:
-        """Open a request and return its stream. Raises `UserError` or `EngineError` (503) at once."""
+        """Open a request and return its stream. Raises `UserError` or `EngineError` (503) at once.
+
+        Without `sampling` the model's own defaults apply.
+        """
         if self._draining:
             raise EngineError("The engine is shutting down.", status=503, code="draining")
         self._check_started()
-        return self._open(prompt, sampling or SamplingParams(), namespace, session)
+        return self._open(prompt, sampling or self.model.defaults.sampling(), namespace, session)
 
     def ring_fill(self) -> dict[str, int]:
         """Return the bytes that wait in each ring, by "writer to reader"."""
@@ -238,6 +247,8 @@ class AsyncEngine:
             case Refused():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.fail(message.error.exception())
+            case ModelEnds():
+                self.ends = message.ends
             case StreamsFenced():
                 if message.scheduler_epoch == self._fence_epoch:
                     self._resume_all()

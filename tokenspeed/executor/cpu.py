@@ -90,7 +90,14 @@ class CpuExecutor:
         length = config.model.max_model_len
         dummy = config.model.load_format == "dummy"
         declared = declare_model(
-            config.model.path, length, DTYPES[config.model.dtype], kernels, group, dummy=dummy, device=config.device
+            config.model.path,
+            length,
+            DTYPES[config.model.dtype],
+            kernels,
+            group,
+            config.device,
+            dummy=dummy,
+            overrides=config.model.hf_overrides,
         )
         page = _page_shape(declared, config.page_tokens)
         pages_total = pages_that_fit(page, config.kv_cache_bytes, min(length, config.page_tokens))

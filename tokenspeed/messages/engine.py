@@ -31,11 +31,29 @@ class TokenLogprob(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class PositionLogprobs(msgspec.Struct, array_like=True, frozen=True):
-    """One position: the token that stands there, its rank (1: the likeliest), and the likeliest ones in order."""
+    """One position: the token that stands there, its rank (1: the likeliest), and the likeliest ones in order.
+
+    `offset` is the number of characters of the reply before the token's first; 0 in a prompt.
+    """
 
     token: TokenLogprob
     rank: int
     top: list[TokenLogprob]
+    offset: int = 0
+
+
+class EndId(msgspec.Struct, array_like=True, frozen=True):
+    """An id that ends a reply, its text, and the files and keys that say so."""
+
+    id: int
+    text: str
+    sources: tuple[str, ...]
+
+
+class ModelEnds(Message, frozen=True):
+    """From the tokenizer once it has loaded: every id that ends a reply."""
+
+    ends: tuple[EndId, ...]
 
 
 class OutputDelta(Message, frozen=True):
@@ -45,7 +63,8 @@ class OutputDelta(Message, frozen=True):
     characters before `text`: after a detokenizer restart, deltas repeat from the start and the
     engine drops what it has. `finish` is "" while the reply goes on, else "stop" or "length";
     `stop_reason` is the stop string or the caller's stop id that ended it. `completion_tokens` counts
-    kept tokens. `logprobs` has one entry for each of `ids`, if asked for; the first delta brings
+    kept tokens. `logprobs` has one entry for each of `ids`, if asked for: an id comes then with the
+    first character that it shows, and never if a stop string cut all of it off. The first delta brings
     `prompt_logprobs`, one for each prompt token, None for the first.
     """
 
@@ -92,4 +111,4 @@ class SchedulerStats(Message, frozen=True):
     retractions: int
 
 
-EngineMessage = Accepted | Refused | OutputDelta | StreamsFenced | CacheFlushed | SchedulerStats
+EngineMessage = Accepted | Refused | ModelEnds | OutputDelta | StreamsFenced | CacheFlushed | SchedulerStats

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import UserError
+from tokenspeed.messages.executor import BAD_WORD_IDS_MAX
 from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.text.conversation import read_messages
 from tokenspeed.text.encoder import Encoder
+from tokenspeed.text.ends import gather_ends, turn_ends_named
 from tokenspeed.text.template import ChatTemplate
 from tokenspeed.text.tokenizer import Tokenizer, load_tokenizer
 from tokenspeed.text.trusted import plain, spans_of, trust
@@ -33,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 def load_prompt_builder(config: TokenizerConfig) -> PromptBuilder:
     """Return the builder for the model in `config`; raise `StartError` if its files cannot be read."""
-    tokenizer = load_tokenizer(config.model.path, dummy=config.model.load_format == "dummy")
+    model = config.model
+    tokenizer = load_tokenizer(model.path, dummy=model.load_format == "dummy", overrides=model.hf_overrides)
     vocabulary = tokenizer.vocabulary
     template = None
     if vocabulary.template is not None:
@@ -60,7 +64,8 @@ class PromptBuilder:
         if sample is not None:
             self._warn_of_lost_marks(sample)
         self.vocab_tokens = tokenizer.vocab_tokens
-        self.end_ids = tuple(sorted(tokenizer.vocabulary.end_ids | self._end_mark(sample)))
+        self.ends = gather_ends(tokenizer.vocabulary, self._end_mark(sample))
+        self.end_ids = tuple(end.id for end in self.ends)
 
     def ids(self, prompt: Prompt) -> array[int]:
         """Return the ids of `prompt`, at least one, with room for at least one more.
@@ -77,6 +82,22 @@ class PromptBuilder:
                 ids = self._given(prompt)
         self._check_length(len(ids), "messages" if isinstance(prompt, Chat) else "prompt")
         return ids
+
+    def bad_words(self, texts: Sequence[str]) -> list[array[int]]:
+        """Return the id sequences that write `texts`, as the beginning of a word and inside one.
+
+        Raises `UserError` if they are more ids than a request may bar.
+        """
+        spelled = [self._tokenizer.encode_pieces([form]) for text in texts for form in _forms(text)]
+        words = sorted({tuple(ids) for [ids] in spelled if ids})
+        total = sum(map(len, words))
+        if total > BAD_WORD_IDS_MAX:
+            raise UserError(
+                f"bad_words are {total} tokens, each with and without a space before it; at most "
+                f"{BAD_WORD_IDS_MAX} are allowed: name fewer or shorter ones.",
+                param="bad_words",
+            )
+        return [array("i", word) for word in words]
 
     def rendered(self, chat: Chat) -> str:
         """Return the text of a conversation as the template writes it, with `trusted` spans."""
@@ -146,7 +167,7 @@ class PromptBuilder:
     def _end_mark(self, sample: str | None) -> set[int]:
         """Return the control token that the template writes after a reply, if it does."""
         if sample is None:
-            return set()
+            return turn_ends_named(self._tokenizer.vocabulary)
         parts = self._tokenizer.cut(plain(sample), spans_of(sample))
         for part, following in zip(parts, [*parts[1:], ""], strict=True):
             if isinstance(part, str) and part.rstrip().endswith(_ANSWERED) and isinstance(following, int):
@@ -161,6 +182,11 @@ class PromptBuilder:
                 "The chat template builds control marks by operations that are not followed; "
                 "they are encoded as plain text. Write them as literals in chat_template.jinja."
             )
+
+
+def _forms(text: str) -> tuple[str, str]:
+    bare = text.lstrip() or text
+    return bare, f" {bare}"
 
 
 _ASKED = "What is two and two?"
