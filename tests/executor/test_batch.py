@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenspeed_kernels import sampling
 from tokenspeed_kernels.attention import AttentionRows
+from tokenspeed_kernels.sampling import edits
 
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.batch import Limits, Plan, cpu_batch
 from tokenspeed.executor.pools import SlotPool
+from tokenspeed.messages import executor
 from tokenspeed.messages.base import pack_ids
 from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, ROW_SCORE, SlotOpening, StepPlan
 
@@ -166,3 +169,11 @@ def test_ragged_arrays_are_refused(pool: SlotPool) -> None:
     """Bytes that are no whole entries are no plan."""
     with pytest.raises(EngineError, match="the rows are 12 bytes, no multiple of 16"):
         Plan(StepPlan(7, [], b"", b"\0" * 12, b""), pool, LIMITS)
+
+
+def test_a_plan_may_hold_what_the_kernels_can() -> None:
+    """The limits are written down on both sides of the border, which neither imports across."""
+    for name in ("BIAS_MAX", "ALLOWED_MAX", "BAD_WORDS_MAX", "BAD_WORD_IDS_MAX"):
+        assert getattr(executor, name) == getattr(edits, name), name
+    for name in ("SUPPRESS_MAX", "LOGPROBS_MAX"):
+        assert getattr(executor, name) == getattr(sampling, name), name

@@ -35,8 +35,7 @@ def driver(folder: Path) -> Iterator[Driver]:
 
 def told(driver: Driver, field: str, top: int) -> list[Entry]:
     """Return the entries of the last step."""
-    assert driver.outcome is not None
-    return list(entries(getattr(driver.outcome, field), top))
+    return list(entries(getattr(driver.outcomes[-1], field), top))
 
 
 def assert_equal(found: list[Entry], ids: list[int], wanted: torch.Tensor) -> None:
@@ -69,8 +68,7 @@ def test_only_those_who_ask_are_told_and_in_row_order(driver: Driver) -> None:
     driver.open(5)
     driver.open(6, prompt_tokens=3, history=pack_ids(PROMPT[:3]), prompt_logprobs=0, logprobs=2)
     ids = driver.run((6, PROMPT[:3], 0, True), (5, PROMPT[:9], 0, True), (4, PROMPT[:5], 0, True))
-    assert driver.outcome is not None
-    first, last = driver.outcome.logprobs[: 4 * 7], driver.outcome.logprobs[4 * 7 :]
+    first, last = driver.outcomes[-1].logprobs[: 4 * 7], driver.outcomes[-1].logprobs[4 * 7 :]
     assert [entry.id for entry in [*entries(first, 2), *entries(last, 0)]] == [ids[0], ids[2]]
     assert [entry.id for entry in told(driver, "scores", 0)] == PROMPT[1:3]
 

@@ -53,8 +53,7 @@ def test_scores_equal_transformers(proof: Record) -> None:
     scored: list[Entry] = []
     for first in range(0, len(prompt), 64):
         driver.run((1, prompt[first : first + 64], first, False))
-        assert driver.outcome is not None
-        scored += entries(driver.outcome.scores, 0)
+        scored += entries(driver.outcomes[-1].scores, 0)
     executor.close()
     assert [entry.id for entry in scored] == prompt[1:]
     wanted = Reference(demo_path()).logits(prompt).double().log_softmax(dim=1)[:-1]

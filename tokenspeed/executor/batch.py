@@ -237,7 +237,7 @@ def cpu_batch(plan: Plan, pool: SlotPool) -> Batch | None:
         return None
     tokens = plan.expand(pool)
     sampled = plan.sample.nonzero()[0]
-    scored = plan.score[tokens.rows] & (tokens.positions + 1 < pool.prompt_tokens[plan.slots[tokens.rows]])
+    scored = plan.score[tokens.rows] & (tokens.positions + 1 < pool.asks.prompt_tokens[plan.slots[tokens.rows]])
     score_slots = plan.slots[tokens.rows[scored]]
     ids = np.where(tokens.ids == FROM_SLOT, pool.last_id[plan.slots[tokens.rows]], tokens.ids)
     forward = ForwardStep(

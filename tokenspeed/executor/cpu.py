@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from tokenspeed_kernels import KernelError, Selector, selector
 from tokenspeed_kernels.attention import AttentionRows
-from tokenspeed_kernels.sampling import DrawKernel, draw
 from tokenspeed_kernels.selection import parse_overrides
 
 from tokenspeed.config import ExecutorConfig
@@ -27,7 +26,7 @@ from tokenspeed.executor.face import StepOutcome
 from tokenspeed.executor.memory import check_memory, pages_that_fit
 from tokenspeed.executor.pools import PagePool, PageShape, SlotPool
 from tokenspeed.executor.ranks import join_group
-from tokenspeed.executor.sampler import entries, sample
+from tokenspeed.executor.sampler import SampleKernels, entries, sample
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.build import Declared, LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep
@@ -47,7 +46,7 @@ class CpuExecutor:
     def __init__(
         self,
         model: LanguageModel,
-        draw: DrawKernel,
+        kernels: SampleKernels,
         pages: PagePool,
         slots: SlotPool,
         limits: Limits,
@@ -55,7 +54,7 @@ class CpuExecutor:
     ) -> None:
         """Take the parts; see `load`."""
         self._model = model
-        self._draw = draw
+        self._kernels = kernels
         self._pages = pages
         self._slots = slots
         self._limits = limits
@@ -107,7 +106,7 @@ class CpuExecutor:
         # run at once, so that no admission waits for that.
         slots = SlotPool(1 + 2 * config.max_num_seqs, length, config.page_tokens)
         limits = Limits(slots.slots, pages_total, slots.pages_max, config.page_tokens, length, declared.shape.vocab)
-        executor = cls(model, draw(kernels), PagePool(page, pages_total), slots, limits, thread)
+        executor = cls(model, SampleKernels.choose(kernels), PagePool(page, pages_total), slots, limits, thread)
         executor._warm_up(progress)
         return executor
 
@@ -152,7 +151,7 @@ class CpuExecutor:
         if not samples:
             return StepIds(b"", b"", b"", scores)
         logits = self._model.logits(hidden[:samples])
-        drawn = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._draw)
+        drawn = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._kernels)
         return StepIds(
             drawn.counts.astype(np.int32).tobytes(), drawn.ids.astype(np.int32).tobytes(), drawn.logprobs, scores
         )
@@ -162,11 +161,12 @@ class CpuExecutor:
 
         The head runs over few at a time: logits of a whole prompt would take gigabytes.
         """
-        tops = self._slots.prompt_logprobs[batch.score_slots]
+        tops = self._slots.asks.prompt_logprobs[batch.score_slots]
         found = []
         for begin in range(0, len(hidden), SLICE_ROWS):
             part = slice(begin, begin + SLICE_ROWS)
-            found.append(entries(self._model.logits(hidden[part]), batch.score_ids[part], tops[part]))
+            logits = self._model.logits(hidden[part])
+            found.append(entries(logits, batch.score_ids[part], tops[part], self._kernels.logprobs))
         return b"".join(found)
 
     def _warm_up(self, progress: Progress) -> None:

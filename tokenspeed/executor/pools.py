@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tokenspeed_kernels.sampling.edits import SlotEdits, edits_of
 
-from tokenspeed.executor.adjust import Adjustment, adjustment, ints
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.messages.executor import SlotOpening
 from tokenspeed.model.layers import KvPages
 
@@ -84,20 +85,18 @@ class PageTables:
 class SlotPool(PageTables):
     """Per-slot state of the CPU executor: page table, ids, sampling settings.
 
-    `history` [slots, max_model_len] has the ids of the sequence, from where the opening began, and
-    each drawn one. Its memory is touched only where ids are written.
+    `edits` has what slots change about their logits, and their ids: those of the opening and each
+    drawn one; its memory is touched only where something is written. `edited` says who changes any.
     """
 
     def __init__(self, slots: int, max_model_len: int, page_tokens: int) -> None:
         """Reserve everything at once."""
         super().__init__(slots, max_model_len, page_tokens)
         self.last_id = np.zeros(slots, np.int64)
-        self.history = np.zeros((slots, max_model_len), np.int32)
-        self.prompt_tokens = np.zeros(slots, np.int64)
-        self.logprobs = np.full(slots, -1, np.int64)
-        self.prompt_logprobs = np.full(slots, -1, np.int64)
-        self.adjusted = np.zeros(slots, np.bool_)
-        self.adjustments: list[Adjustment | None] = [None] * slots
+        self.asks = SlotAsks(slots)
+        self.edits = SlotEdits.allocate(slots, max_model_len, "cpu")
+        self.edited = np.zeros(slots, np.int32)
+        self.history: np.typing.NDArray[np.int32] = self.edits.history.numpy()
         self.temperature = np.zeros(slots, np.float32)
         self.top_k = np.zeros(slots, np.int64)
         self.top_p = np.ones(slots, np.float64)
@@ -117,14 +116,10 @@ class SlotPool(PageTables):
         self.min_p[slot] = opening.min_p
         self.seed[slot] = np.uint64(opening.seed & 0xFFFFFFFFFFFFFFFF).astype(np.int64)
         self.suppress_until[slot] = opening.suppress_until
-        self.suppress[slot] = ints(opening.suppress).astype(np.int64)
-        known = ints(opening.history)
-        self.history[slot, opening.history_first : opening.history_first + len(known)] = known
-        self.prompt_tokens[slot] = opening.prompt_tokens
-        self.logprobs[slot] = opening.logprobs
-        self.prompt_logprobs[slot] = opening.prompt_logprobs
-        self.adjustments[slot] = settings = adjustment(opening)
-        self.adjusted[slot] = settings is not None
+        self.suppress[slot] = np.frombuffer(bytes(opening.suppress), np.int32).astype(np.int64)
+        self.asks.open(opening)
+        self.edits.open(opening)
+        self.edited[slot] = edits_of(opening)
 
     def remember(self, slots: Ints, positions: Ints, ids: Ints) -> None:
         """Write the ids that were drawn for `positions`; one beyond the longest sequence goes no further."""

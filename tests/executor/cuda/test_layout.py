@@ -7,8 +7,8 @@ import pytest
 from tokenspeed_kernels import step
 
 from tests.executor.test_batch import opening, plan_of
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.executor.batch import Limits, Plan
-from tokenspeed.executor.cuda.asks import SlotAsks
 from tokenspeed.executor.cuda.buffers import HostSections, Upload
 from tokenspeed.executor.cuda.layout import StepShape, bucket_of, buckets, shape_of, tail_words_max, write_step
 from tokenspeed.executor.pools import PageTables

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tokenspeed_kernels.step import pack_tail, tail_words
 
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.executor.batch import Plan, Tokens
-from tokenspeed.executor.cuda.asks import SlotAsks
 from tokenspeed.executor.cuda.buffers import HostSections, Words
 from tokenspeed.executor.cuda.scores import Scored, scored
 from tokenspeed.executor.pools import Ints, PageTables

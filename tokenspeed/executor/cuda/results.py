@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from tokenspeed.executor.asks import packed
 from tokenspeed.executor.completion import StepIds
-from tokenspeed.executor.cuda.buffers import Download, Words
+from tokenspeed.executor.cuda.buffers import Download
 from tokenspeed.executor.pools import Ints
 from tokenspeed.messages.scheduler import ROW_FAILED
 
@@ -38,14 +39,3 @@ def read(launched: Launched, download: Download, copy: int) -> StepIds:
     entries = packed(download.read_entries(copy, len(tops))[told], tops[told]) if told.any() else b""
     scores = b"" if launched.scores is None else packed(launched.scores.numpy(), launched.score_tops)
     return StepIds(counts.tobytes(), ids[good].tobytes(), entries, scores)
-
-
-def packed(entries: Words, tops: Ints) -> bytes:
-    """Return the first 3 + 2 k words of each of `entries` [n, words], k being its number in `tops`."""
-    ends = [*(np.flatnonzero(np.diff(tops)) + 1).tolist(), len(tops)]
-    begins = [0, *ends[:-1]]
-    return b"".join(
-        entries[begin:end, : 3 + 2 * int(tops[begin])].tobytes()
-        for begin, end in zip(begins, ends, strict=True)
-        if begin < end
-    )

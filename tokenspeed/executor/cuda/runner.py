@@ -23,8 +23,8 @@ from tokenspeed_kernels.step import apply
 
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import EngineError, StartError
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.executor.batch import Limits, Plan
-from tokenspeed.executor.cuda.asks import SlotAsks
 from tokenspeed.executor.cuda.buffers import Download, Sections, Upload
 from tokenspeed.executor.cuda.graphs import Chosen, DecodeGraphs, Step
 from tokenspeed.executor.cuda.layout import (

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.executor.batch import Plan, Tokens
-from tokenspeed.executor.cuda.asks import SlotAsks
 from tokenspeed.executor.cuda.buffers import Words
 from tokenspeed.executor.pools import Ints
 
