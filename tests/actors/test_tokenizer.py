@@ -33,6 +33,9 @@ class Builder:
         self.go = threading.Event()
         self.built: list[str] = []
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def ids(self, prompt: Prompt) -> array[int]:
         assert isinstance(prompt, Text)
         self.built.append(prompt.text)

@@ -69,6 +69,7 @@ class TokenizerActor(Actor):
             task.cancel()
         for threads in (self._threads, self._giants):
             threads.shutdown(wait=False, cancel_futures=True)
+        self._builder.close()
 
     def _cancel(self, request: int) -> None:
         # A request that has left already is the scheduler's, which got its own Cancel before this
@@ -94,7 +95,7 @@ class TokenizerActor(Actor):
     async def _answer(self, request: GenerateRequest) -> Submit | Refused:
         loop = asyncio.get_running_loop()
         try:
-            threads = self._giants if _prompt_bytes(request.prompt) > GIANT_BYTES else self._threads
+            threads = self._giants if _may_take_long(request.prompt) else self._threads
             return await loop.run_in_executor(threads, self._submit, request)
         except TokenSpeedError as error:
             return Refused(request.request, error.info())
@@ -161,6 +162,10 @@ def _stream_settings(sampling: SamplingParams, prompt_tokens: int) -> StreamSett
         logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
         prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
     )
+
+
+def _may_take_long(prompt: Prompt) -> bool:
+    return _prompt_bytes(prompt) > GIANT_BYTES or (isinstance(prompt, Chat) and prompt.template != "")
 
 
 def _prompt_bytes(prompt: Prompt) -> int:

@@ -42,8 +42,10 @@ def greet(screen: Screen, engine: EngineLike, config: ServerConfig, sockets: Soc
         screen.say(f"  where a request does not say: {told} ({model.defaults.source})")
     if sockets.http is not None:
         screen.say(f"  {url_of(sockets.http)} (loading; /ready tells when)")
-        if config.host not in LOOPBACK:
-            screen.say(f"  warning: {config.host} can be reached from elsewhere, and no key protects it")
+        if config.host not in LOOPBACK and not (config.api_keys or config.api_key_file):
+            screen.say(
+                f"  warning: {config.host} can be reached from elsewhere, and no key protects it: --api-key-file"
+            )
     screen.say(f"  {sockets.unix_path}")
 
 

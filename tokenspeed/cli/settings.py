@@ -27,6 +27,7 @@ from tokenspeed.config import (
     PREFIX,
     CommandConfig,
     EngineConfig,
+    Secret,
     ServerConfig,
 )
 
@@ -171,7 +172,86 @@ HTTP = Group(
         Setting("port", "TCP port, 0 for a free one", "PORT", whole(0, 65535)),
         Setting("http", "open the HTTP port as well"),
         Setting("socket", "path of the Unix socket", "PATH", unset="in the runtime folder"),
-        Setting("request_bytes_max", "largest request body", "SIZE", size, name="max-request-bytes", spelled=True),
+        Setting(
+            "trust_request_chat_template",
+            "honour chat templates that come with requests; they run in a process of their own",
+        ),
+    ),
+)
+
+ACCESS = Group(
+    "access",
+    ServerConfig,
+    (
+        Setting(
+            "api_keys",
+            "key that requests need, KEY or NAME:KEY; may be repeated; other users may see it for a moment: prefer "
+            "--api-key-file or the variable",
+            "KEY",
+            Secret,
+            name="api-key",
+            secret=True,
+        ),
+        Setting("api_key_file", "file with keys, one on a line; read again on SIGHUP", "PATH"),
+        Setting("admin_key", "key for /flush_cache, /stats and, with keys, /metrics", "KEY", Secret, secret=True),
+        Setting("open_metrics", "/metrics without a key, for everybody"),
+        Setting(
+            "allowed_hosts",
+            "name under which a server without keys may be asked too, * for all; may be repeated",
+            "NAME",
+        ),
+        Setting(
+            "allowed_origins", "web pages that may ask, https://chat.example, * for all; may be repeated", "ORIGIN"
+        ),
+    ),
+)
+
+LIMITS = (
+    Group(
+        "limits",
+        ServerConfig,
+        (
+            Setting("request_bytes_max", "largest request body", "SIZE", size, name="max-request-bytes", spelled=True),
+            Setting(
+                "header_bytes_max", "all headers of a request", "SIZE", size, name="max-header-bytes", spelled=True
+            ),
+            Setting("json_depth_max", "levels of nesting in a body", "N", whole(8, 500), name="max-json-depth"),
+            Setting("json_items_max", "values and names in a body", "N", whole(1, 1 << 30), name="max-json-items"),
+            Setting("header_timeout_s", "seconds for a request's headers", "S", seconds, name="header-timeout"),
+            Setting("body_timeout_s", "seconds between two pieces of a body", "S", seconds, name="body-timeout"),
+            Setting(
+                "write_timeout_s",
+                "seconds in which a client may take nothing of its answer",
+                "S",
+                seconds,
+                name="write-timeout",
+            ),
+            Setting(
+                "idle_s_max",
+                "seconds after which a connection that nobody uses is closed",
+                "S",
+                whole(1, 1 << 20),
+                name="idle-timeout",
+            ),
+            Setting(
+                "connections_max",
+                "open connections",
+                "N",
+                whole(1, 1 << 20),
+                name="max-connections",
+                unset="what the limit of open files leaves room for, at most 16384",
+            ),
+        ),
+    ),
+    Group(
+        "limits",
+        EngineConfig,
+        (
+            Setting(
+                "max_queued_requests", "requests that wait beside those computed; more get 503", "N", whole(0, 1 << 20)
+            ),
+            Setting("max_queued_bytes", "prompts of all open requests; more get 503", "SIZE", size, spelled=True),
+        ),
     ),
 )
 
@@ -210,7 +290,7 @@ LOGGING = Group(
     ),
 )
 
-GROUPS = (MODEL, MEMORY, HTTP, *OPERATION, LOGGING)
+GROUPS = (MODEL, MEMORY, HTTP, ACCESS, *LIMITS, *OPERATION, LOGGING)
 
 # Names that others know and this server has not, with what to do instead.
 REFUSED = {

@@ -23,6 +23,7 @@ import msgspec
 from tokenspeed.actors.health import ActorHealth
 from tokenspeed.actors.supervisor import Supervisor
 from tokenspeed.config import EngineConfig
+from tokenspeed.engine.admission import Admission
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
 from tokenspeed.engine.stream import Stream
 from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, fatal_request
@@ -67,6 +68,7 @@ class AsyncEngine:
         self.checkpoint, self.model, self.device = resolve(config, self._on_event)
         self.ends: tuple[EndId, ...] = ()  # known once it has started
         self._streams: dict[int, Stream] = {}
+        self._admission = Admission(self.device.max_num_seqs + config.max_queued_requests, config.max_queued_bytes)
         self._calls: dict[int, asyncio.Future[Message]] = {}
         self._next_request = 1
         self._fence_epoch: int | None = None
@@ -185,6 +187,7 @@ class AsyncEngine:
     def _open(self, prompt: Prompt, sampling: SamplingParams, namespace: str, session: str) -> Stream:
         self._check_not_lost()
         sampling.check()
+        self._admission.enter(prompt)
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed & UINT64_MAX
         sampling = msgspec.structs.replace(sampling, seed=seed)
         number, self._next_request = self._next_request, self._next_request + 1
@@ -198,6 +201,7 @@ class AsyncEngine:
     def _ended(self, stream: Stream) -> None:
         if self._streams.pop(stream.request, None) is None:
             return
+        self._admission.leave(stream.message.prompt)
         if not self._streams:
             self._idle.set()
         if stream.is_cancelled:

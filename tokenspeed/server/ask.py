@@ -18,6 +18,7 @@ from tokenspeed.errors import UserError
 from tokenspeed.generation import GenerationDefaults
 from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.sampling import SamplingParams
+from tokenspeed.server.ask_template import request_template, template_variables
 from tokenspeed.server.errors import shown
 from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, ContentPart, StreamOptions
 
@@ -38,7 +39,9 @@ class ChatAsk(msgspec.Struct, frozen=True):
     include_usage: bool
 
 
-def chat_ask(body: ChatRequest, model: ModelConfig, session: str = "") -> ChatAsk:
+def chat_ask(
+    body: ChatRequest, model: ModelConfig, session: str = "", *, trust_request_chat_template: bool = False
+) -> ChatAsk:
     """Return what `body` asks, or raise `UserError` naming the first field that is wrong.
 
     `session` is what the transport knows of the caller's session; `prompt_cache_key` goes before it.
@@ -49,7 +52,12 @@ def chat_ask(body: ChatRequest, model: ModelConfig, session: str = "") -> ChatAs
     options = _stream_options(body)
     generation_prompt = True if body.add_generation_prompt is None else body.add_generation_prompt
     return ChatAsk(
-        prompt=Chat(_as_json("messages", body.messages), generation_prompt),
+        prompt=Chat(
+            _as_json("messages", body.messages),
+            generation_prompt,
+            template_variables(body.chat_template_kwargs),
+            request_template(body.chat_template, trust_request_chat_template),
+        ),
         sampling=_sampling(body, model.defaults),
         namespace=_label("cache_salt", body.cache_salt),
         session=_label("prompt_cache_key", body.prompt_cache_key) or session[:LABEL_CHARS_MAX],

@@ -15,6 +15,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import UserError
 from tokenspeed.messages.executor import BAD_WORD_IDS_MAX
@@ -22,6 +24,7 @@ from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.text.conversation import read_messages
 from tokenspeed.text.encoder import Encoder
 from tokenspeed.text.ends import gather_ends, turn_ends_named
+from tokenspeed.text.requested import Job, RequestedTemplates
 from tokenspeed.text.template import ChatTemplate
 from tokenspeed.text.tokenizer import Tokenizer, load_tokenizer
 from tokenspeed.text.trusted import plain, spans_of, trust
@@ -60,6 +63,8 @@ class PromptBuilder:
         self._encoder = Encoder(tokenizer, config.piece_cache_bytes)
         self._tokens_max = config.model.max_model_len
         self._chars_max = config.template_chars_max
+        self._ms_max = config.template_ms_max
+        self._requested = RequestedTemplates()
         sample = self._sample()
         if sample is not None:
             self._warn_of_lost_marks(sample)
@@ -101,10 +106,30 @@ class PromptBuilder:
 
     def rendered(self, chat: Chat) -> str:
         """Return the text of a conversation as the template writes it, with `trusted` spans."""
+        variables = msgspec.json.decode(chat.variables) if chat.variables else {}
+        variables["add_generation_prompt"] = chat.add_generation_prompt
+        if chat.template:
+            return self._requested.render(self._job(chat, variables))
         if self._template is None:
             raise UserError(NO_TEMPLATE, code="no_chat_template", param="messages")
         messages = read_messages(chat.messages, knows_developer=self._template.knows_developer)
-        return self._template.render(messages, {"add_generation_prompt": chat.add_generation_prompt})
+        return self._template.render(messages, variables)
+
+    def close(self) -> None:
+        """End the process in which templates of requests ran."""
+        self._requested.close()
+
+    def _job(self, chat: Chat, variables: dict[str, Any]) -> Job:
+        vocabulary = self._tokenizer.vocabulary
+        return Job(
+            source=chat.template,
+            messages=chat.messages,
+            variables=msgspec.json.encode(variables),
+            bos=vocabulary.mark_text(vocabulary.bos),
+            eos=vocabulary.mark_text(vocabulary.eos),
+            chars_max=self._chars_max,
+            ms_max=self._ms_max,
+        )
 
     def _chat(self, chat: Chat) -> array[int]:
         text = self.rendered(chat)
