@@ -193,6 +193,8 @@ def settle(
 
 _LOGITS = "*fp32 i32:16 i32:16 i32 i32"
 _SETTINGS = "*i32 *i32 *i32 *i32 *i32"
+_CHOSEN = "*i32 *i32 *i32"
+_ADJUSTED = "*i32 *fp32 *i32"
 _SCRATCH = "*fp32 *i32 *fp32 *fp32 *fp64 *fp32"
 # Vocabularies, and whether slots may have edits.
 _VARIANTS = ((49152, False), (128256, False), (128256, True), (262144, True))
@@ -210,8 +212,11 @@ AOT = (
     *(
         Launch(
             settle,
-            f"{_LOGITS} *fp32 *i32 *fp64 *fp64 *i64 {_SETTINGS} {_SCRATCH} *i32 *i32 *i32 *i32 *fp32 *i32 i32:16",
+            f"{_LOGITS} *fp32 *i32 *fp64 *fp64 *i64 {_SETTINGS} {_SCRATCH} {_CHOSEN} {_ADJUSTED}"
+            + " i32:16" * adjusted,
             {
+                # `last_id` stands in for a history.
+                **({} if adjusted else {"history_stride": 1}),
                 "SPLITS": triton.next_power_of_2(triton.cdiv(vocab, SPLIT_TOKENS)),
                 "BLOCKS": triton.next_power_of_2(triton.cdiv(vocab, BLOCK_TOKENS)),
                 "SUPPRESS_MAX": SUPPRESS_MAX,

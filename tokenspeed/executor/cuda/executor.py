@@ -1,8 +1,8 @@
 """Plans in, ids out, on one GPU: the executor's face over the steps in flight.
 
-Owns the steps between their launch and their outcome. A step is one copy up, one graph (or, with
-prompts in it, the same code launched piece by piece) and one copy of the ids down. The caller's
-loop never waits: a native thread waits for each step's event.
+Owns the steps between their launch and their outcome. A step is one copy up, one graph and its tail
+if a row asks for it (or, with prompts in it, the same code launched piece by piece), and what is told
+down. The caller's loop never waits: a native thread waits for each step's event.
 
 Invariant: steps run in the order of their plans, and outcomes come in that order too.
 """
