@@ -20,7 +20,7 @@ from tokenspeed.errors import EngineError
 from tokenspeed.executor.executor import load_executor
 from tokenspeed.executor.face import Executor, StepOutcome
 from tokenspeed.messages.base import pack_ids, unpack_ids
-from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, SlotOpening, StepPlan
+from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, ROW_SCORE, SlotOpening, StepPlan
 
 STEP_LIMIT_S = 60.0
 
@@ -166,12 +166,15 @@ def outcomes(executor: Executor, count: int, limit_s: float = STEP_LIMIT_S) -> l
 class Driver:
     """Plans for any executor, written by hand: pages are handed out in order and never come back.
 
-    `plans` are those that were run, in order. A step that fails raises `EngineError`.
+    `plans` are those that were run, in order, and `outcomes` theirs. Prompts of slots that ask for
+    their log-probabilities are scored. A step that fails raises `EngineError`.
     """
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.plans: list[StepPlan] = []
+        self.outcomes: list[StepOutcome] = []
+        self._scoring: set[int] = set()
         self._page = 0
         self._openings: list[SlotOpening] = []
         self._pages: list[int] = []
@@ -181,7 +184,10 @@ class Driver:
         """Open `slot` with the next plan; `pages` are its first ones, as from a cached prefix."""
         values: dict[str, Any] = {"seed": 0, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
         values |= {"suppress_until": 0, "suppress": b"", **settings}
-        self._openings.append(SlotOpening(slot=slot, request=slot, **values))
+        self._openings.append(opening := SlotOpening(slot=slot, request=slot, **values))
+        self._scoring.discard(slot)
+        if opening.prompt_logprobs >= 0:
+            self._scoring.add(slot)
         self._covered[slot] = []
         for page in pages:
             self._cover(slot, page)
@@ -200,6 +206,8 @@ class Driver:
                 self._page += 1
                 self._cover(slot, self._page)
             flags = (ROW_SAMPLE if sample else 0) | (ROW_DECODE if tokens is None else 0)
+            if tokens is not None and slot in self._scoring:
+                flags |= ROW_SCORE
             packed += [slot, count, context, flags]
             ids += tokens or []
         plan = StepPlan(len(self.plans) + 1, self._openings, pack_ids(self._pages), pack_ids(packed), pack_ids(ids))
@@ -209,6 +217,7 @@ class Driver:
         [outcome] = outcomes(self.executor, 1)
         if outcome.failure:
             raise EngineError(outcome.failure)
+        self.outcomes.append(outcome)
         assert outcome.step == plan.step
         assert unpack_ids(outcome.counts) == [1] * sum(sample for _, _, _, sample in rows)
         return unpack_ids(outcome.ids)

@@ -31,8 +31,11 @@ def demo_path() -> Path:
     return path
 
 
-def write_tiny_model(path: Path, *, seed: int = 7, context: int = CONTEXT) -> Path:
-    """Write a random float32 GGUF of about 12 MB to `path` and return it."""
+def write_tiny_model(path: Path, *, seed: int = 7, context: int = CONTEXT, damaged: int | None = None) -> Path:
+    """Write a random float32 GGUF of about 12 MB to `path` and return it.
+
+    The embedding of the token `damaged` is not a number.
+    """
     source = read_gguf(demo_path())
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("Tiny random llama")
@@ -46,7 +49,10 @@ def write_tiny_model(path: Path, *, seed: int = 7, context: int = CONTEXT) -> Pa
     writer.add_rope_freq_base(10000.0)
     writer.add_rope_dimension_count(HEAD_DIM)
     vocab_tokens = _copy_tokenizer(source, writer)
-    for name, array in _weights(vocab_tokens, seed).items():
+    weights = _weights(vocab_tokens, seed)
+    if damaged is not None:
+        weights["token_embd.weight"][damaged] = np.nan
+    for name, array in weights.items():
         writer.add_tensor(name, array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -41,7 +41,7 @@ __all__ = [
     "raise_status",
 ]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 
 class NativeError(EngineError):

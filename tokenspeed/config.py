@@ -23,12 +23,16 @@ GPU_MEMORY_UTILIZATION_MIN, GPU_MEMORY_UTILIZATION_MAX = 0.1, 0.98
 
 
 class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What depends on the device: `name` is "cpu" or "cuda", `dtype` the type computed in."""
+    """What depends on the device: `name` is "cpu" or "cuda", `dtype` the type computed in.
+
+    `max_num_seqs_max` is the largest batch that the device's kernels take.
+    """
 
     name: str
     dtype: str
     page_tokens: int
     max_num_seqs: int
+    max_num_seqs_max: int
     chunked_prefill_size: int
     mixed_prefill_size: int
 
@@ -39,6 +43,7 @@ DEVICE_DEFAULTS = {
         dtype="float32",
         page_tokens=PAGE_TOKENS_CPU,
         max_num_seqs=32,
+        max_num_seqs_max=4096,
         chunked_prefill_size=256,
         mixed_prefill_size=128,
     ),
@@ -47,6 +52,7 @@ DEVICE_DEFAULTS = {
         dtype="bfloat16",
         page_tokens=PAGE_TOKENS_CUDA,
         max_num_seqs=128,
+        max_num_seqs_max=1024,
         chunked_prefill_size=8192,
         mixed_prefill_size=2048,
     ),

@@ -9,12 +9,15 @@ import msgspec
 from tokenspeed.errors import UserError
 
 MAX_STOP_STRINGS = 16
-MAX_STOP_STRING_CHARS = 1024
+MAX_STRING_CHARS = 1024
 MAX_STOP_TOKEN_IDS = 64
 MAX_LOGIT_BIAS = 300
 MAX_ALLOWED_TOKEN_IDS = 1024
 MAX_BAD_WORDS = 64
 MAX_LOGPROBS = 20
+MAX_REPETITION_PENALTY = 10.0
+# A prompt's tokens times how many log-probabilities each brings: what is told in one go, beside other streams.
+MAX_PROMPT_LOGPROBS_TOLD = 1 << 18
 UINT64_MAX = 2**64 - 1
 
 
@@ -30,7 +33,8 @@ class SamplingParams(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_
     `presence_penalty` is taken once, `frequency_penalty` as often as it came, from the logit of each
     id that the reply has so far; `repetition_penalty` divides the positive and multiplies the
     negative logits of the ids of prompt and reply. `logit_bias` pairs are added to their ids' logits.
-    With `allowed_token_ids` no other id is drawn; `bad_words` are texts that never come out.
+    With `allowed_token_ids` no other id is drawn. `bad_words` are texts that never come out, by the
+    ids that they are encoded to, alone and behind a space.
 
     `logprobs` asks for the log-probability of each token drawn and of that many of the likeliest
     (0: none beside it), `prompt_logprobs` for the same of the prompt. They are those of the model:
@@ -87,12 +91,27 @@ class SamplingParams(msgspec.Struct, array_like=True, frozen=True, gc=False, kw_
         _at_most("stop_token_ids", len(self.stop_token_ids), MAX_STOP_TOKEN_IDS)
         for token in self.stop_token_ids:
             _within("stop_token_ids", token, 0, 2**31 - 1)
-        for text in self.stop:
-            if not text or len(text) > MAX_STOP_STRING_CHARS:
-                raise UserError(
-                    f"stop has a string of {len(text)} characters; 1 to {MAX_STOP_STRING_CHARS} are allowed.",
-                    param="stop",
-                )
+        _texts("stop", self.stop)
+        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _within("repetition_penalty", self.repetition_penalty, 0.0, MAX_REPETITION_PENALTY, above=True)
+        self._check_lists()
+        for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if count is not None:
+                _within(name, count, 0, MAX_LOGPROBS)
+
+    def _check_lists(self) -> None:
+        _at_most("logit_bias", len(self.logit_bias), MAX_LOGIT_BIAS)
+        for token, value in self.logit_bias:
+            _within("logit_bias", token, 0, 2**31 - 1)
+            _within("logit_bias", value, -100.0, 100.0)
+        if len({token for token, _ in self.logit_bias}) < len(self.logit_bias):
+            raise UserError("logit_bias names a token twice; give each one value.", param="logit_bias")
+        _at_most("allowed_token_ids", len(self.allowed_token_ids), MAX_ALLOWED_TOKEN_IDS)
+        for token in self.allowed_token_ids:
+            _within("allowed_token_ids", token, 0, 2**31 - 1)
+        _at_most("bad_words", len(self.bad_words), MAX_BAD_WORDS)
+        _texts("bad_words", self.bad_words)
 
 
 def _within(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
@@ -101,6 +120,15 @@ def _within(name: str, value: float, low: float, high: float, *, above: bool = F
     if not (low < value if above else low <= value) or value > high:
         first = "above" if above else "at least"
         raise UserError(f"{name} is {value}; it must be {first} {low} and at most {high}.", param=name)
+
+
+def _texts(name: str, texts: tuple[str, ...]) -> None:
+    for text in texts:
+        if not text or len(text) > MAX_STRING_CHARS:
+            raise UserError(
+                f"{name} has a string of {len(text)} characters; 1 to {MAX_STRING_CHARS} are allowed.",
+                param=name,
+            )
 
 
 def _at_most(name: str, count: int, limit: int) -> None:

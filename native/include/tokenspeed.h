@@ -158,13 +158,14 @@ typedef struct {
   uint64_t space_low; /* namespace: prefixes are shared only inside one */
   uint64_t space_high;
   int32_t priority;   /* higher goes first */
-  int32_t max_tokens; /* output tokens, resumed ones included */
+  int32_t max_tokens; /* output tokens, resumed ones included; 0: the prompt alone is computed */
   const int32_t *prompt;
   const int32_t *resume;  /* output ids known from an earlier life */
   const int32_t *end_ids; /* each ends the request */
   int32_t prompt_len;
   int32_t resume_len;
   int32_t end_ids_len;
+  int32_t score; /* 1: every token of the prompt is to be scored, so none is taken from the cache */
 } ts_submission;
 
 typedef struct {
@@ -174,8 +175,8 @@ typedef struct {
 } ts_opening;
 
 /* One step. The buffers are the caller's; *_max count elements: rows of 4 int32 (slot, tokens,
- * context, flags: 1 sample, 2 decode), pages of 4 int32 (slot, group, index, page), ids of 1.
- * `ids` are those of the rows without the decode flag. Everything else is filled in. */
+ * context, flags: 1 sample, 2 decode, 4 score), pages of 4 int32 (slot, group, index, page), ids
+ * of 1. `ids` are those of the rows without the decode flag. Everything else is filled in. */
 typedef struct {
   ts_opening *openings;
   int32_t *rows;
@@ -193,7 +194,7 @@ typedef struct {
   int32_t first;  /* output index of the first id */
   int32_t offset; /* where its ids begin in the ids of the result */
   int32_t count;  /* ids accepted */
-  int32_t finish; /* 0: goes on, 1: end id, 2: max_tokens */
+  int32_t finish; /* 0: goes on, 1: end id, 2: max_tokens, 3: the row failed */
 } ts_outcome;
 
 typedef struct {
@@ -227,9 +228,10 @@ int32_t ts_scheduler_verdict(ts_scheduler *scheduler, int64_t now_us, uint64_t r
 int32_t ts_scheduler_plan(ts_scheduler *scheduler, int64_t now_us, ts_plan *plan);
 
 /* The ids of the oldest step in flight: `counts` per sampled row in row order, and the ids one row
- * after the other. Writes an outcome for each row whose request is live (at most `rows`) and
- * returns how many. TS_ERR_UNKNOWN for a step that is not in flight, TS_ERR_ILLEGAL for one that is
- * not the oldest. */
+ * after the other. A count of -1 says that the row failed: its request ends, and nobody finds a
+ * cached page any more that begins as its prompt does. Writes an outcome for each row whose request
+ * is live (at most `rows`) and returns how many. TS_ERR_UNKNOWN for a step that is not in flight,
+ * TS_ERR_ILLEGAL for one that is not the oldest. */
 int32_t ts_scheduler_result(ts_scheduler *scheduler, int64_t now_us, uint64_t step, int32_t step_us,
                             const int32_t *counts, int32_t rows, const int32_t *ids,
                             int32_t ids_len, ts_outcome *outcomes, int32_t outcomes_max);

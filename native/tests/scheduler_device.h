@@ -66,6 +66,7 @@ struct Entry {
   int32_t priority = 0;
   uint64_t arrival = 0;
   int32_t in_flight_max = 0;  // output ids in flight, at most
+  bool score = false;
   bool opened = false;
   bool live = true;
   int32_t outputs() const { return static_cast<int32_t>(tokens.size()) - prompt; }
@@ -84,6 +85,7 @@ struct Row {
   uint64_t request;
   int32_t ids_max;
   std::vector<int32_t> ids;  // what the device drew
+  bool failed = false;       // it could not draw
 };
 
 struct Flight {
@@ -153,6 +155,7 @@ class Device {
     submission.space_low = entry.space;
     submission.priority = entry.priority;
     submission.max_tokens = entry.max_tokens;
+    submission.score = entry.score;
     submission.prompt = entry.tokens.data();
     submission.prompt_len = static_cast<int32_t>(entry.tokens.size());
     submission.resume = resume.data();
@@ -211,8 +214,8 @@ class Device {
   }
 
   // Plans a step and computes it at once (its result is told later); false if there is none.
-  // A step with `fails` computes nothing.
-  bool plan(bool fails) {
+  // A step with `fails` computes nothing; with `row_fails` its last row, if sampled, fails alone.
+  bool plan(bool fails, bool row_fails = false) {
     const uint64_t oldest = oldest_running();
     const int32_t status = ts_scheduler_plan(core_, now_us, &plan_);
     EXPECT(status == 0 || status == 1, "plan gave " + text(status) + ": " + ts_last_error());
@@ -240,6 +243,7 @@ class Device {
       if (decode) {
         decode_row(slot, row[1], row[2], sample);
       } else {
+        EXPECT(((row[3] & 4) != 0) == scores(slot.request), "the score flag is wrong");
         prefill_row(slot, row[1], row[2], sample, ids_.data() + ids_used);
         ids_used += row[1];
         prefilled += row[1];
@@ -252,6 +256,7 @@ class Device {
            "the plan's counts are wrong");
     EXPECT(prefilled <= (decodes ? config_.step_tokens_mixed : config_.step_tokens),
            "over the step's budget");
+    flight.rows.back().failed = row_fails && !fails && flight.rows.back().ids_max > 0;
     flights_.push_back(std::move(flight));
     return true;
   }
@@ -265,9 +270,10 @@ class Device {
     std::vector<ts_outcome> expected;
     for (const Row &row : flight.rows) {
       if (row.ids_max == 0) continue;
-      counts.push_back(static_cast<int32_t>(row.ids.size()));
+      counts.push_back(row.failed ? -1 : static_cast<int32_t>(row.ids.size()));
       if (Entry &entry = book_[row.request]; entry.live)
         expected.push_back(accept(row, entry, static_cast<int32_t>(ids.size())));
+      if (row.failed) continue;
       ids.insert(ids.end(), row.ids.begin(), row.ids.end());
     }
     outcomes_.resize(counts.size());
@@ -373,6 +379,12 @@ class Device {
     return false;
   }
 
+  // Rows of that request are to be scored.
+  bool scores(uint64_t id) const {
+    const Entry &entry = book_.at(id);
+    return entry.score && entry.outputs() == 0;
+  }
+
   uint64_t oldest_running() {
     uint64_t oldest = 0;
     for (const auto &[id, entry] : book_) {
@@ -473,6 +485,7 @@ class Device {
     const int32_t known = static_cast<int32_t>(entry.tokens.size());
     if (slot.length < 0) {
       EXPECT(context % config_.page_tokens == 0, "a hit is not whole pages");
+      EXPECT(context == 0 || !scores(slot.request), "tokens to be scored came from the cache");
       slot.length = context;
       if (!entry.opened)
         EXPECT(ts_scheduler_cached_tokens(core_, slot.request) == context,
@@ -551,7 +564,7 @@ class Device {
   void compute(Slot &slot, int32_t tokens, bool decode, bool sample, bool fails, Flight &flight) {
     Entry &entry = book_[slot.request];
     slot.doomed |= fails;
-    Row row{slot.request, sample ? (decode ? tokens : 1) : 0, {}};
+    Row row{slot.request, sample ? (decode ? tokens : 1) : 0, {}, false};
     if (!slot.doomed) read(slot);
     const int32_t begin = slot.length;
     int32_t accepted = tokens;
@@ -591,6 +604,10 @@ class Device {
   ts_outcome accept(const Row &row, Entry &entry, int32_t offset) {
     ts_outcome outcome{row.request, entry.outputs(), offset, 0, 0};
     entry.in_flight_max -= row.ids_max;
+    if (row.failed || entry.max_tokens == 0) {
+      outcome.finish = row.failed ? 3 : 2;
+      return outcome;
+    }
     for (const int32_t id : row.ids) {
       entry.tokens.push_back(id);
       ++outcome.count;

@@ -98,12 +98,13 @@ class Game {
     entry.tokens = make_prompt(random_, config_.max_model_len);
     entry.prompt = static_cast<int32_t>(entry.tokens.size());
     const int32_t room = config_.max_model_len - entry.prompt;
-    entry.max_tokens = random_.between(random_.chance(30) ? room : 1, room);
+    entry.max_tokens = random_.between(random_.chance(30) ? room : random_.below(2), room);
+    entry.score = random_.chance(15);
     entry.space = random_.chance(20) ? 7 : 0;
     entry.priority = random_.chance(10) ? random_.between(-1, 1) : 0;
     if (random_.chance(50)) entry.end_ids.push_back(5);
     std::vector<int32_t> resume;
-    if (random_.chance(15)) {
+    if (entry.max_tokens > 0 && random_.chance(15)) {
       for (int32_t i = random_.below(entry.max_tokens); i > 0; --i)
         resume.push_back(random_.below(3));
     }
@@ -112,7 +113,7 @@ class Game {
                    static_cast<uint64_t>(random_.below(4)));
   }
 
-  void plan() { device_.plan(random_.chance(2)); }
+  void plan() { device_.plan(random_.chance(2), random_.chance(3)); }
 
   void result() {
     if (!device_.flights().empty()) device_.result();
@@ -171,7 +172,9 @@ constexpr const char *kBugNames[] = {"none",
                                      "oldest-retracted",
                                      "rejected-tokens-published",
                                      "page-not-listed",
-                                     "claim-kept-by-dead"};
+                                     "claim-kept-by-dead",
+                                     "withdrawn-grows",
+                                     "scored-from-cache"};
 static_assert(std::size(kBugNames) == static_cast<size_t>(ts::Bug::kEnd));
 
 bool plant(const std::string &name) {

@@ -11,9 +11,9 @@ import uvloop
 from tokenspeed.actors import tokenizer
 from tokenspeed.actors.tokenizer import GIANT_BYTES, SLOW_CHARS, TokenizerActor
 from tokenspeed.config import ModelConfig, TokenizerConfig
-from tokenspeed.messages.base import Message, pack_ids
-from tokenspeed.messages.engine import ModelEnds
-from tokenspeed.messages.scheduler import Dropped, Submit
+from tokenspeed.messages.base import Message, pack_ids, unpack_ids
+from tokenspeed.messages.engine import ModelEnds, Refused
+from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, Prompt, Replied, Text
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.text.encoder import Draft, Keys
@@ -53,6 +53,9 @@ class Builder:
         if begun.draft.missing[b"key"] == NEW:
             assert self.go.wait(10.0)
         return array("i", [1, 2, 3])
+
+    def bad_words(self, texts: Sequence[str]) -> list[array[int]]:
+        return [array("i", [4] * len(text)) for text in texts]
 
     def learn(self, place: Place, text: str, ids: Sequence[int]) -> None:
         self.learned.append((place, text, ids))
@@ -108,6 +111,47 @@ def test_giant_prompts_do_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) ->
         builder.go.set()
         await until(sent, 4)
         assert [message.request for message in sent if isinstance(message, Submit)] == [4, 1, 2, 3]
+
+    act(test, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "said"),
+    [
+        (SamplingParams(logit_bias=((10, 1.0),)), "logit_bias has the token 10; 0 to 9 are allowed."),
+        (SamplingParams(allowed_token_ids=(3, 11)), "allowed_token_ids has the token 11"),
+        (SamplingParams(prompt_logprobs=20), "prompt_logprobs is 20 for a prompt of 3 tokens, 63 log-probabilities"),
+    ],
+)
+def test_what_the_model_or_the_prompt_does_not_allow_is_refused(
+    monkeypatch: pytest.MonkeyPatch, sampling: SamplingParams, said: str
+) -> None:
+    monkeypatch.setattr(tokenizer, "MAX_PROMPT_LOGPROBS_TOLD", 60)
+
+    async def test(actor: TokenizerActor, builder: Builder, sent: list[Message]) -> None:
+        actor.receive("engine", GenerateRequest(1, 0, Text("short"), sampling))
+        await until(sent, 1)
+        [refused] = (message for message in sent if isinstance(message, Refused))
+        assert said in refused.error.message
+        assert refused.error.param == said.split()[0]
+
+    act(test, monkeypatch)
+
+
+def test_settings_of_sampling_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each to the actor that reads it."""
+    sampling = SamplingParams(
+        bad_words=("ab", "c"), stop_token_ids=(7,), logprobs=2, skip_special_tokens=False, max_tokens=0
+    )
+
+    async def test(actor: TokenizerActor, builder: Builder, sent: list[Message]) -> None:
+        actor.receive("engine", GenerateRequest(1, 0, Text("short"), sampling))
+        await until(sent, 1)
+        [submit] = (message for message in sent if isinstance(message, Submit))
+        assert unpack_ids(submit.bad_word_ids) == [4, 4, 4]
+        assert unpack_ids(submit.bad_word_ends) == [2, 3]
+        assert submit.max_tokens == 0
+        assert submit.stream == StreamSettings((), 3, stop_ids=(7,), skip_special=False, logprobs=2)
 
     act(test, monkeypatch)
 

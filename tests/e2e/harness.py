@@ -16,7 +16,7 @@ import uvloop
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine import AsyncEngine, Stream
 from tokenspeed.messages.base import pack_ids
-from tokenspeed.messages.engine import SchedulerStats
+from tokenspeed.messages.engine import PositionLogprobs, SchedulerStats
 from tokenspeed.messages.tokenizer import Chat, Ids
 from tokenspeed.sampling import SamplingParams
 
@@ -32,6 +32,9 @@ class Heard(NamedTuple):
     cached_tokens: int
     prompt_tokens: int
     times: list[float]
+    logprobs: Sequence[PositionLogprobs] = ()
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
+    stop_reason: str | int | None = None
 
 
 def run(work: Callable[[AsyncEngine], Coroutine[Any, Any, T]], model: Path, **settings: Any) -> T:
@@ -92,12 +95,20 @@ async def hear(stream: Stream) -> Heard:
     loop = asyncio.get_running_loop()
     text, ids, times = "", list[int](), list[float]()
     finish, cached, prompt = "", 0, 0
+    logprobs: list[PositionLogprobs] = []
+    of_prompt: list[PositionLogprobs | None] | None = None
+    stop_reason: str | int | None = None
     async for output in stream:
         text += output.text
         ids += output.ids
         times.append(loop.time())
         finish, cached, prompt = output.finish, output.cached_tokens, output.prompt_tokens
-    return Heard(text, ids, finish, cached, prompt, times)
+        logprobs += output.logprobs or []
+        if output.prompt_logprobs is not None:
+            assert of_prompt is None, "the prompt's log-probabilities came twice"
+            of_prompt = output.prompt_logprobs
+        stop_reason = output.stop_reason
+    return Heard(text, ids, finish, cached, prompt, times, logprobs, of_prompt, stop_reason)
 
 
 async def hear_all(

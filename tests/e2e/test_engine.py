@@ -41,9 +41,12 @@ def test_same_tokens_alone_batched_cold_warm_and_with_every_overlap(tiny_model: 
 
 def test_retracted_requests_draw_the_same_tokens(tiny_model: Path) -> None:
     prompts = [ids_prompt(seed, 40) for seed in range(5)]
+    sampling = SamplingParams(
+        seed=11, max_tokens=80, ignore_eos=True, presence_penalty=1.0, repetition_penalty=1.2, logprobs=0
+    )
 
     async def work(engine: AsyncEngine) -> tuple[list[Heard], int]:
-        replies = await hear_all(engine, prompts, SamplingParams(seed=11, max_tokens=80, ignore_eos=True))
+        replies = await hear_all(engine, prompts, sampling)
         return replies, (await engine.stats()).retractions
 
     calm, none = run(work, tiny_model)
@@ -53,6 +56,7 @@ def test_retracted_requests_draw_the_same_tokens(tiny_model: Path) -> None:
     assert none == 0
     assert retractions > 0
     assert [reply.ids for reply in tight] == [reply.ids for reply in calm]
+    assert all([position.token.id for position in reply.logprobs] == reply.ids for reply in tight)
 
 
 def test_whole_prompt_cached_still_draws_the_same_token(tiny_model: Path) -> None:

@@ -19,6 +19,7 @@ from tokenspeed.errors import EngineError
 ACTORS = ("tokenizer", "scheduler", "executor", "detokenizer")
 STREAMS = 4
 TOKENS = 120
+SAMPLING = greedy(TOKENS, frequency_penalty=0.3, repetition_penalty=1.1, logprobs=1)
 STALL_LIMIT_S = 1.5
 
 pytestmark = pytest.mark.kill
@@ -28,8 +29,17 @@ async def _first_outputs(stream: Stream, count: int) -> list[Output]:
     return [await anext(stream) for _ in range(count)]
 
 
+def _assert_told(replies: list[Heard], calm: list[Heard]) -> None:
+    """Hold the log-probabilities of replies against those of undisturbed ones."""
+    for reply, other in zip(replies, calm, strict=True):
+        assert [position.token.id for position in reply.logprobs] == reply.ids
+        assert [position.offset for position in reply.logprobs] == [position.offset for position in other.logprobs]
+        wanted = [position.token.logprob for position in other.logprobs]
+        assert [position.token.logprob for position in reply.logprobs] == pytest.approx(wanted, abs=1e-3)
+
+
 async def _undisturbed(engine: AsyncEngine) -> tuple[list[Heard], float]:
-    streams = [engine.generate(ids_prompt(seed, 40), greedy(TOKENS)) for seed in range(STREAMS)]
+    streams = [engine.generate(ids_prompt(seed, 40), SAMPLING) for seed in range(STREAMS)]
     replies = list(await asyncio.gather(*map(hear, streams)))
     return replies, max(_longest_pause(reply.times) for reply in replies)
 
@@ -39,7 +49,7 @@ async def _strike(engine: AsyncEngine, blow: signal.Signals, *actors: str) -> tu
 
     Returns the replies and the longest silence of any stream in seconds.
     """
-    streams = [engine.generate(ids_prompt(seed, 40), greedy(TOKENS)) for seed in range(STREAMS)]
+    streams = [engine.generate(ids_prompt(seed, 40), SAMPLING) for seed in range(STREAMS)]
     heads = await asyncio.gather(*(_first_outputs(stream, 3) for stream in streams))
     loop = asyncio.get_running_loop()
     struck = loop.time()
@@ -51,6 +61,7 @@ async def _strike(engine: AsyncEngine, blow: signal.Signals, *actors: str) -> tu
         tail._replace(
             ids=[token for output in head for token in output.ids] + tail.ids,
             text="".join(output.text for output in head) + tail.text,
+            logprobs=[position for output in head for position in output.logprobs or []] + list(tail.logprobs),
         )
         for head, tail in zip(heads, tails, strict=True)
     ]
@@ -85,6 +96,7 @@ def test_killed(tiny_model: Path, actor: str) -> None:
         replies, _ = await _strike(engine, signal.SIGKILL, actor)
         assert [reply.ids for reply in replies] == [reply.ids for reply in calm]
         assert [reply.text for reply in replies] == [reply.text for reply in calm]
+        _assert_told(replies, calm)
         await _up_again(engine, actor, 10.0)
         assert engine.health().actors[actor].restarts == 1
 
@@ -133,7 +145,7 @@ def test_what_a_dead_actor_had_said_is_heard(tiny_model: Path) -> None:
 
     async def work(engine: AsyncEngine) -> None:
         calm, _ = await _undisturbed(engine)
-        streams = [engine.generate(ids_prompt(seed, 40), greedy(TOKENS)) for seed in range(STREAMS)]
+        streams = [engine.generate(ids_prompt(seed, 40), SAMPLING) for seed in range(STREAMS)]
         await asyncio.gather(*(stream.accepted() for stream in streams))
         _kill_after(3.0, engine.health().actors["detokenizer"].pid)
         replies = await asyncio.wait_for(asyncio.gather(*map(hear, streams)), 15.0)

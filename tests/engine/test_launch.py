@@ -28,6 +28,7 @@ def settings_of(folder: Path, **settings: Any) -> dict[str, Any]:
 
 def test_the_gpu_gets_its_page_size_and_takes_what_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "gpu_fault", lambda: "")
+    monkeypatch.setattr(device, "torch_fault", lambda: "")
     parts = settings_of(folder, gpu_memory_utilization=0.5)
     executor: ExecutorConfig = parts["executor"]
     assert (executor.device, executor.page_tokens, executor.max_num_seqs) == ("cuda", 64, 128)
@@ -44,6 +45,7 @@ def test_a_cache_too_small_for_one_context_is_refused_by_the_device_s_sizes(
     token_bytes = kv_bytes_per_token(describe(folder, dummy=True), "bfloat16")
     assert token_bytes * 2 == kv_bytes_per_token(describe(folder, dummy=True), "float32")
     monkeypatch.setattr(device, "gpu_fault", lambda: "")
+    monkeypatch.setattr(device, "torch_fault", lambda: "")
     needed = (1 + 2) * 64 * token_bytes  # the padding page, and 100 tokens in pages of 64
     assert settings_of(folder, max_model_len=100, kv_cache_bytes=needed)["executor"].kv_cache_bytes == needed
     with pytest.raises(StartError, match=f"at least {needed} bytes, or set max_model_len to at most 64"):

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenspeed_kernels import sampling
 from tokenspeed_kernels.attention import AttentionRows
+from tokenspeed_kernels.sampling import edits
 
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.batch import Limits, Plan, cpu_batch
 from tokenspeed.executor.pools import SlotPool
+from tokenspeed.messages import executor
 from tokenspeed.messages.base import pack_ids
-from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, SlotOpening, StepPlan
+from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, ROW_SCORE, SlotOpening, StepPlan
 
 LIMITS = Limits(slots=5, pages_total=20, pages_max=12, page_tokens=16, max_model_len=100, vocab=50)
 
@@ -79,12 +82,27 @@ def test_rows_become_tensors(pool: SlotPool) -> None:
     assert step.outputs.tolist() == [0, 3]
     assert batch.sample_slots.tolist() == [2, 3]
     assert batch.sample_positions.tolist() == [41, 18]
+    assert len(batch.score_ids) == 0
+
+
+def test_tokens_to_score_are_asked_for_behind_the_rows_to_sample(pool: SlotPool) -> None:
+    """Each but the prompt's last is scored by the id behind it, which the history has."""
+    asked = opening(3, prompt_tokens=18, history=pack_ids(range(18)), prompt_logprobs=0)
+    rows = [[3, 3, 15, ROW_SCORE | ROW_SAMPLE], [2, 1, 40, ROW_DECODE | ROW_SAMPLE]]
+    plan = Plan(plan_of([asked], [[3, 0, 0, 9], [3, 0, 1, 4]], rows, [15, 16, 17]), pool, LIMITS)
+    plan.apply(pool)
+    batch = cpu_batch(plan, pool)
+    assert batch is not None
+    assert batch.forward.outputs is not None
+    assert batch.forward.outputs.tolist() == [2, 3, 0, 1]
+    assert batch.score_slots.tolist() == [3, 3]
+    assert batch.score_ids.tolist() == [16, 17]
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "opening_of_padding": ({"openings": [opening(0)]}, "an opening's slot is 0; allowed are 1 to 4"),
     "opening_past_the_end": ({"openings": [opening(5)]}, "an opening's slot is 5"),
-    "suppressed_id": ({"openings": [opening(1, suppress=pack_ids([50]))]}, "a suppressed id of slot 1 is 50"),
+    "suppressed_id": ({"openings": [opening(1, suppress=pack_ids([50]))]}, "slot 1 is 50; allowed are 0 to 49"),
     "suppressed_bytes": ({"openings": [opening(1, suppress=b"abc")]}, "suppressed ids of slot 1 are 3 bytes"),
     "page_of_padding": ({"pages": [[2, 0, 3, 0]]}, "a page is 0; allowed are 1 to 19"),
     "page_past_the_end": ({"pages": [[2, 0, 3, 20]]}, "a page is 20"),
@@ -108,8 +126,25 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "opened_twice": ({"openings": [opening(3), opening(3)]}, "a slot is opened twice: [3, 3]"),
     "suppressed_too_many": (
         {"openings": [opening(1, suppress=pack_ids([4] * 129))]},
-        "slot 1 suppresses 129 ids; at most 128 are allowed",
+        "129 suppressed ids of slot 1; at most 128 are allowed",
     ),
+    "biased_id": ({"openings": [opening(1, bias_ids=pack_ids([-1]), bias_values=bytes(4))]}, "biased ids of slot 1"),
+    "bias_without_value": ({"openings": [opening(1, bias_ids=pack_ids([4]))]}, "1 biased ids and 0 values"),
+    "allowed_too_many": ({"openings": [opening(1, allowed=pack_ids([4] * 1025))]}, "1025 allowed ids of slot 1"),
+    "bad_words_without_end": (
+        {"openings": [opening(1, bad_word_ids=pack_ids([4, 5]), bad_word_ends=pack_ids([1]))]},
+        "end at [1] and have 2 ids",
+    ),
+    "empty_bad_word": (
+        {"openings": [opening(1, bad_word_ids=pack_ids([4]), bad_word_ends=pack_ids([1, 1]))]},
+        "end at [1, 1] and have 1 ids",
+    ),
+    "history_past_the_end": (
+        {"openings": [opening(1, history_first=99, history=pack_ids([4, 5]))]},
+        "2 ids in the history of slot 1; at most 1 are allowed",
+    ),
+    "history_id": ({"openings": [opening(1, history=pack_ids([-1]))]}, "ids in the history of slot 1 is -1"),
+    "too_many_logprobs": ({"openings": [opening(1, logprobs=21)]}, "log-probabilities of slot 1 is 21"),
     "entry_twice": ({"pages": [[2, 0, 3, 8], [2, 0, 3, 9]]}, "a page-table entry is written twice"),
     "gap": (
         {"openings": [opening(2)], "pages": [[2, 0, 1, 8]]},
@@ -132,5 +167,13 @@ def test_bad_plans_leave_no_trace(pool: SlotPool, plan: dict[str, Any], words: s
 
 def test_ragged_arrays_are_refused(pool: SlotPool) -> None:
     """Bytes that are no whole entries are no plan."""
-    with pytest.raises(EngineError, match="its rows are 12 bytes, no multiple of 16"):
+    with pytest.raises(EngineError, match="the rows are 12 bytes, no multiple of 16"):
         Plan(StepPlan(7, [], b"", b"\0" * 12, b""), pool, LIMITS)
+
+
+def test_a_plan_may_hold_what_the_kernels_can() -> None:
+    """The limits are written down on both sides of the border, which neither imports across."""
+    for name in ("BIAS_MAX", "ALLOWED_MAX", "BAD_WORDS_MAX", "BAD_WORD_IDS_MAX"):
+        assert getattr(executor, name) == getattr(edits, name), name
+    for name in ("SUPPRESS_MAX", "LOGPROBS_MAX"):
+        assert getattr(executor, name) == getattr(sampling, name), name

@@ -12,7 +12,8 @@ from tests.llamas import Driver, executor_config, random_llama, save_folder
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.cpu import CpuExecutor
 from tokenspeed.messages.base import pack_ids, unpack_ids
-from tokenspeed.messages.executor import ROW_SAMPLE, StepPlan
+from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, StepPlan
+from tokenspeed.messages.scheduler import ROW_FAILED
 
 PROMPT = [5, 6, 7]
 
@@ -44,14 +45,14 @@ def test_a_step_in_the_callers_thread(executor: CpuExecutor) -> None:
 
 
 def test_damaged_pages_are_noticed(executor: CpuExecutor) -> None:
-    """Numbers that are not finite end the step and not the executor."""
+    """Numbers that are not finite end the row and not the executor."""
     driver = Driver(executor)
     driver.open(1)
     driver.run((1, PROMPT, 0, True))
     with torch.inference_mode():
         executor._pages.layers[0].keys.fill_(float("nan"))
-    with pytest.raises(EngineError, match=r"not finite for slots \[1\]"):
-        driver.run((1, None, 3, True))
+    damaged = executor.step(StepPlan(2, [], b"", pack_ids([1, 1, 3, ROW_DECODE | ROW_SAMPLE]), b""))
+    assert (unpack_ids(damaged.counts), damaged.ids) == ([ROW_FAILED], b"")
     with torch.inference_mode():
         executor._pages.layers[0].keys.zero_()
     assert len(driver.run((1, None, 3, True))) == 1

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.conftest import Record
 from tests.llamas import Driver, load
 from tests.reference import Reference, assert_equal_tokens
 from tests.tiny import demo_path
+from tokenspeed.messages.base import pack_ids
+from tokenspeed.messages.logprobs import Entry, entries
 from tokenspeed.model.checkpoint import open_checkpoint
 from tokenspeed.model.config import read_shape
 
@@ -39,6 +42,25 @@ def test_greedy_ids_equal_transformers() -> None:
     assert_equal_tokens(
         Reference(demo_path()), [*zip(PROMPTS, alone, strict=True), *zip(PROMPTS, together, strict=True)]
     )
+
+
+@pytest.mark.prove(shows="scores of the demo model's prompts are transformers' log-probabilities", limit_s=300)
+def test_scores_equal_transformers(proof: Record) -> None:
+    """A prompt of several chunks and pages, token by token."""
+    executor = load(demo_path(), max_model_len=512, kv_cache_bytes=128 << 20)
+    driver, prompt = Driver(executor), PROMPTS[2]
+    driver.open(1, prompt_tokens=len(prompt), history=pack_ids(prompt), prompt_logprobs=0)
+    scored: list[Entry] = []
+    for first in range(0, len(prompt), 64):
+        driver.run((1, prompt[first : first + 64], first, False))
+        scored += entries(driver.outcomes[-1].scores, 0)
+    executor.close()
+    assert [entry.id for entry in scored] == prompt[1:]
+    wanted = Reference(demo_path()).logits(prompt).double().log_softmax(dim=1)[:-1]
+    found = torch.tensor([entry.logprob for entry in scored], dtype=torch.float64)
+    difference = (found - wanted.gather(1, torch.tensor(prompt[1:])[:, None])[:, 0]).abs().max().item()
+    proof(tokens=len(scored), logprob_difference_max=difference)
+    assert difference < 1e-3
 
 
 @pytest.mark.prove(shows="the demo model's weights are what transformers reads from the same file", limit_s=300)

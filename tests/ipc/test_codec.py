@@ -44,7 +44,8 @@ def test_unions_match_by_class() -> None:
             assert step == 1
             assert unpack_ids(entry.ids) == [9]
             assert entry.finish == ""
-            assert entry.opening == opening
+            assert entry.opening is not None
+            assert (entry.opening.settings, entry.opening.cached_tokens) == (opening.settings, opening.cached_tokens)
         case _:
             pytest.fail(f"{batch}")
     assert decoder.decode(encoder.encode(DropStream(8))) == DropStream(8)

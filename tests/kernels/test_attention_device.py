@@ -283,6 +283,25 @@ def test_flashinfer_is_told_the_pages() -> None:
     assert last == [3, 16, 1]
 
 
+def test_triton_stands_in_for_flashinfer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Where FlashInfer cannot build its kernels, prompts are attended to all the same, and one line says so."""
+
+    def plan(rows: ExtendRows, shape: flashinfer_extend.Shape) -> None:
+        raise RuntimeError("Could not find nvcc\nand more")
+
+    monkeypatch.setattr(flashinfer_extend, "plan", plan)
+    batch = [(5, 3)]
+    pool = _pool([8], 1, 16, torch.float16)
+    queries, rows = _queries(5, 2, 16, torch.float16), _extend_rows(pool, batch)
+    wanted = reference.extend_attention(queries.double(), pool.keys.double(), pool.values.double(), rows)
+    for _ in range(2):
+        on = [tensor.to(DEVICE) for tensor in (queries, pool.keys, pool.values)]
+        _close(flashinfer_extend.extend_attention(on[0], on[1], on[2], rows), wanted)
+    assert [record.message for record in caplog.records] == [
+        "FlashInfer has no kernel here (Could not find nvcc): Triton attends for prompts."
+    ]
+
+
 @pytest.mark.skipif(DEVICE.type == "cpu" or find_spec("flashinfer") is None, reason="needs a GPU and FlashInfer")
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_flashinfer_extends(head_dim: int) -> None:

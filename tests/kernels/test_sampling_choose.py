@@ -194,7 +194,7 @@ def test_suppressed_ids() -> None:
 
 
 def test_everything_suppressed() -> None:
-    """Nothing is left to choose from: the lowest id, whatever the cuts."""
+    """Nothing is left to choose from: -1, whatever the cuts."""
     batch = _batch(
         _random(4, SUPPRESS_MAX),
         torch.tensor([0.0, 1.0, 1.0, 1.0]),
@@ -204,7 +204,7 @@ def test_everything_suppressed() -> None:
     batch.settings.suppress[:] = torch.arange(SUPPRESS_MAX)
     batch.settings.suppress_count[:] = SUPPRESS_MAX
     batch.settings.suppress_until[:] = 2**31 - 1
-    assert batch.triton()[0] == batch.reference()[0] == [0] * 4
+    assert batch.triton()[0] == batch.reference()[0] == [-1] * 4
 
 
 def test_rows_do_not_see_each_other() -> None:

@@ -9,7 +9,10 @@ import pytest
 import torch
 from tokenspeed_kernels import KernelError, selector
 from tokenspeed_kernels.sampling import SUPPRESS_MAX, SlotSettings
+from tokenspeed_kernels.sampling.edits import ALLOWS
 from tokenspeed_kernels.step import HEADER_WORDS, apply, pack_tail, tail_words, torch_apply, triton_apply
+
+from tests.kernels.edits import Edits
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -17,10 +20,9 @@ SLOTS, PAGES_MAX = 70, 900
 
 
 @dataclass(frozen=True)
-class Opening:
+class Opening(Edits):
     """A slot opening as messages have it."""
 
-    slot: int
     seed: int = 3
     temperature: float = 0.7
     top_p: float = 0.95
@@ -28,6 +30,8 @@ class Opening:
     min_p: float = 0.01
     suppress_until: int = 9
     suppress: bytes = b""
+    logprobs: int = -1
+    prompt_logprobs: int = -1
 
 
 class Device:
@@ -86,7 +90,18 @@ def test_nothing_to_apply() -> None:
 def test_an_opening_is_everything() -> None:
     """Each field lands in its slot and nowhere else; numbers keep all their bits."""
     suppress = np.array([4, 2, 9], np.int32).tobytes()
-    opening = Opening(3, 2**64 - 2, 0.7, 0.1 + 0.2, 2**40, 1e-300, 11, suppress)
+    opening = Opening(
+        3,
+        allowed=suppress,
+        seed=2**64 - 2,
+        top_p=0.1 + 0.2,
+        top_k=2**40,
+        min_p=1e-300,
+        suppress_until=11,
+        suppress=suppress,
+        logprobs=7,
+        prompt_logprobs=0,
+    )
     device, _ = _compare(_upload([opening], _pages(0), at=HEADER_WORDS + 1), [0], [0])
     settings = device.settings
     assert settings.seed[3].item() == -2
@@ -95,6 +110,7 @@ def test_an_opening_is_everything() -> None:
     assert (settings.top_k[3].item(), settings.suppress_until[3].item()) == (2**31 - 1, 11)
     assert settings.suppress_count[3].item() == 3
     assert settings.suppress[3, :3].tolist() == [4, 2, 9]
+    assert (settings.edits[3].item(), settings.logprobs[3].item(), settings.prompt_logprobs[3].item()) == (ALLOWS, 7, 0)
     others = [slot for slot in range(SLOTS) if slot != 3]
     for name in SlotSettings.__dataclass_fields__:
         assert (getattr(settings, name)[others] == 77).all()

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from tokenspeed.messages.base import pack_ids, unpack_ids
-from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE
+from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, ROW_SCORE
+from tokenspeed.messages.scheduler import ROW_FAILED
 from tokenspeed.scheduling.scheduler import CoreConfig, NeverFitsError, Plan, Scheduler
 
 VOCABULARY = 5
@@ -29,6 +30,7 @@ class Request:
     max_tokens: int
     end_ids: tuple[int, ...]
     namespace: bytes
+    score: bool = False
     live: bool = True
     slot: int = 0
     stale: bool = False  # resident at a flush: publishes nothing
@@ -37,6 +39,11 @@ class Request:
     @property
     def outputs(self) -> int:
         return len(self.tokens) - self.prompt
+
+    @property
+    def scores(self) -> bool:
+        """Whether the tokens of its rows are to be scored."""
+        return self.score and not self.outputs
 
 
 @dataclass
@@ -60,6 +67,7 @@ class Row:
     ids_max: int
     end: int
     ids: list[int]
+    failed: bool = False
 
 
 @dataclass
@@ -101,6 +109,7 @@ class Model:
         namespace: bytes = bytes(16),
         session: int = 0,
         priority: int = 0,
+        score: bool = False,
     ) -> bool:
         """Submit and return whether the request is in."""
         if request in self.requests and (self.requests[request].live or self._named(request)):
@@ -118,6 +127,7 @@ class Model:
                 namespace=namespace,
                 session=session,
                 priority=priority,
+                score=score,
             )
         except NeverFitsError:
             total = len(prompt) + max_tokens
@@ -130,7 +140,7 @@ class Model:
         problem(taken == (request in self.tombstones), f"request {request}: tombstone and answer differ")
         self.tombstones.discard(request)
         if taken:
-            self.requests[request] = Request(prompt + resumed, len(prompt), max_tokens, end_ids, namespace)
+            self.requests[request] = Request(prompt + resumed, len(prompt), max_tokens, end_ids, namespace, score)
         return taken
 
     def cancel(self, request: int) -> None:
@@ -163,8 +173,11 @@ class Model:
         self.contents.clear()
         self.published.clear()
 
-    def plan(self, *, fails: bool = False) -> Plan | None:
-        """Plan a step, judge it, and compute it (its result is told later)."""
+    def plan(self, *, fails: bool = False, row_fails: bool = False) -> Plan | None:
+        """Plan a step, judge it, and compute it (its result is told later).
+
+        With `row_fails` its last row fails alone, if it is sampled.
+        """
         self.now_us += 10
         plan = self.core.plan(self.now_us)
         if plan is None:
@@ -177,6 +190,8 @@ class Model:
             problem(not 0 < page < self.config.pages_total[group], f"page {page} is out of range")
             self.slots[slot].table[group, index] = page
         self._rows(plan, flight)
+        last = flight.rows[-1]
+        last.failed = row_fails and not fails and last.ids_max > 0
         self.flights.append(flight)
         return plan
 
@@ -191,8 +206,8 @@ class Model:
                 self.requests[row.request].live = False
             return
         sampled = [row for row in flight.rows if row.ids_max]
-        counts = pack_ids(len(row.ids) for row in sampled)
-        ids = pack_ids(token for row in sampled for token in row.ids)
+        counts = pack_ids(ROW_FAILED if row.failed else len(row.ids) for row in sampled)
+        ids = pack_ids(token for row in sampled for token in row.ids if not row.failed)
         found = [
             (outcome.request, outcome.first, unpack_ids(outcome.ids), outcome.finish)
             for outcome in self.core.result(self.now_us, flight.step, 10, counts, ids)
@@ -274,11 +289,13 @@ class Model:
         request = self.requests[slot.request]
         if slot.computed < 0:
             slot.computed = context
+            problem(request.scores and context > 0, "tokens to be scored came from the cache")
             self._judge_hit(slot, context)
         problem(context != slot.computed, "a chunk does not begin where the last one ended")
         problem(ids != request.tokens[context : context + tokens], "a chunk has the wrong ids")
         last = context + tokens == len(request.tokens)
         problem(bool(flags & ROW_SAMPLE) != last, "the sample flag is wrong")
+        problem(bool(flags & ROW_SCORE) != request.scores, "the score flag is wrong")
         self.computed_tokens += tokens
 
     def _judge_hit(self, slot: Slot, hit: int) -> None:
@@ -286,7 +303,7 @@ class Model:
         if request.first_hit is None:
             request.first_hit = hit
             problem(self.core.cached_tokens(slot.request) != hit, "cached_tokens is wrong")
-        if not self.ample:
+        if not self.ample or request.scores:
             return
         page = self.config.page_tokens
         longest = 0
@@ -377,8 +394,14 @@ class Model:
         request = self.requests[row.request]
         if not request.live:
             return None
-        first, finish, taken = request.outputs, "", []
-        for token in row.ids:
+        first, finish = request.outputs, ""
+        taken: list[int] = []
+        if row.failed:
+            request.live = False
+            return (row.request, first, taken, "failed")
+        if row.ids_max and not request.max_tokens:
+            finish = "length"
+        for token in row.ids if request.max_tokens else []:
             taken.append(token)
             if token in request.end_ids:
                 finish = "stop"

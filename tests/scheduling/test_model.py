@@ -19,7 +19,7 @@ SEED = int(os.environ.get("TS_SEED", "0")) or random.SystemRandom().randrange(1,
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=30)
 OPERATIONS = st.one_of(
     st.tuples(
-        st.just("submit"), TOKENS, st.integers(1, 16), st.integers(0, 3), st.booleans(), st.lists(st.integers(0, 2))
+        st.just("submit"), TOKENS, st.integers(0, 16), st.integers(0, 7), st.booleans(), st.lists(st.integers(0, 2))
     ),
     st.tuples(st.just("plan"), st.integers(0, 19)),
     st.tuples(st.just("plan"), st.just(1)),
@@ -61,13 +61,14 @@ def play(model: Model, operations: list[tuple[object, ...]]) -> None:
                     submitted,
                     prompt,
                     max_tokens,
-                    session=session,
+                    session=session % 4,
+                    score=session > 5,
                     end_ids=(4,) if ends else (),
                     resume=resume if len(resume) < max_tokens else [],
                     namespace=bytes([session % 2] * 16),
                 )
             case ("plan", int(dice)):
-                model.plan(fails=dice == 0)
+                model.plan(fails=dice == 0, row_fails=dice == 2 and not model.ample)
             case ("result",) if model.flights:
                 model.result()
             case ("cancel", int(back)):

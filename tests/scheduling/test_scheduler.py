@@ -12,7 +12,7 @@ from tests.scheduling.model import Model, quads
 from tokenspeed.capi import ffi
 from tokenspeed.errors import EngineError
 from tokenspeed.messages.base import pack_ids, unpack_ids
-from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE
+from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, ROW_SCORE
 from tokenspeed.scheduling.scheduler import (
     OUTCOME,
     CoreConfig,
@@ -84,11 +84,11 @@ def test_a_request_ends_with_max_tokens_and_with_an_end_id() -> None:
         assert plan is not None
         assert plan.sample_rows == 1
         (first,) = core.result(2, plan.step, 1, pack_ids([1]), pack_ids([5]))
-        assert first == (1, 0, pack_ids([5]), "")
+        assert first == (1, 0, pack_ids([5]), "", 0)
         plan = core.plan(3)
         assert plan is not None
         (last,) = core.result(4, plan.step, 1, pack_ids([1]), pack_ids([7]))
-        assert last == (1, 1, pack_ids([7]), finish)
+        assert last == (1, 1, pack_ids([7]), finish, 0)
         assert core.plan(5) is None
 
 
@@ -98,7 +98,7 @@ def test_resumed_output_is_prefilled_and_counts() -> None:
     plan = core.plan(1)
     assert plan is not None
     assert unpack_ids(plan.ids) == [100, 101, 102, 8, 9]
-    assert core.result(2, plan.step, 1, pack_ids([1]), pack_ids([4])) == [(1, 2, pack_ids([4]), "length")]
+    assert core.result(2, plan.step, 1, pack_ids([1]), pack_ids([4])) == [(1, 2, pack_ids([4]), "length", 0)]
 
 
 def test_a_step_is_planned_before_the_result_of_the_last_one() -> None:
@@ -118,7 +118,7 @@ def test_the_row_after_an_end_id_is_thrown_away_and_pins_until_then() -> None:
     first, second = core.plan(1), core.plan(1)
     assert first is not None
     assert second is not None
-    assert core.result(2, first.step, 1, pack_ids([1]), pack_ids([7])) == [(1, 0, pack_ids([7]), "stop")]
+    assert core.result(2, first.step, 1, pack_ids([1]), pack_ids([7])) == [(1, 0, pack_ids([7]), "stop", 0)]
     assert core.state(1) == "Finished"
     stats = core.stats()
     assert (stats.pages_zombie, stats.slots_zombie, stats.pages_cached_leased) == (1, 1, 1)
@@ -140,8 +140,8 @@ def test_wide_rows_take_as_many_ids_as_were_accepted() -> None:
     assert second is not None
     assert rows_of(first) == [(1, 4, 5, ROW_SAMPLE | ROW_DECODE)]
     assert rows_of(second) == [(1, 4, 9, ROW_SAMPLE | ROW_DECODE)]  # an upper bound
-    assert core.result(4, first.step, 1, pack_ids([3]), pack_ids([1, 2, 3])) == [(1, 1, pack_ids([1, 2, 3]), "")]
-    assert core.result(5, second.step, 1, pack_ids([1]), pack_ids([4])) == [(1, 4, pack_ids([4]), "")]
+    assert core.result(4, first.step, 1, pack_ids([3]), pack_ids([1, 2, 3])) == [(1, 1, pack_ids([1, 2, 3]), "", 0)]
+    assert core.result(5, second.step, 1, pack_ids([1]), pack_ids([4])) == [(1, 4, pack_ids([4]), "", 0)]
     plan = core.plan(6)
     assert rows_of(plan) == [(1, 4, 9, ROW_SAMPLE | ROW_DECODE)]
     assert plan is not None
@@ -162,7 +162,7 @@ def test_ids_after_an_end_id_in_one_row_are_dropped() -> None:
     plan = core.plan(3)
     assert plan is not None
     outcomes = core.result(4, plan.step, 1, pack_ids([4]), pack_ids([2, 7, 3, 3]))
-    assert outcomes == [(1, 1, pack_ids([2, 7]), "stop")]
+    assert outcomes == [(1, 1, pack_ids([2, 7]), "stop", 0)]
 
 
 # The cache.
@@ -486,6 +486,52 @@ def test_a_failed_step_ends_the_requests_it_names() -> None:
     model.drain()
 
 
+def test_a_prompt_to_be_scored_takes_nothing_from_the_cache_until_it_is_scored() -> None:
+    model = Model(config(overlap=1, pages_total=(18,), growth_tokens=0), ample=False)
+    model.submit(1, prompt(9), 1)
+    model.drain()
+    model.submit(2, prompt(9), 40, score=True)
+    assert step(model) == [(1, 9, 0, ROW_SAMPLE | ROW_SCORE)]
+    assert model.core.cached_tokens(2) == 0
+    step(model)
+    model.executor_lost()
+    assert step(model)[0][1:] == (11, 0, ROW_SAMPLE)  # its scores were told with the first output
+    model.drain()
+
+
+def test_without_output_a_request_ends_with_its_prompt() -> None:
+    model = Model(config(overlap=1))
+    model.submit(1, prompt(20), 0)
+    model.drain()
+    assert model.requests[1].outputs == 0
+    assert model.core.stats().pages_cached_idle == 5
+    model.submit(2, prompt(20), 0)
+    assert rows_of(model.plan()) == [(1, 4, 16, ROW_SAMPLE)]
+
+
+def test_a_row_that_fails_ends_its_request_and_hides_what_begins_like_it() -> None:
+    model = Model(config(overlap=1))
+    for request in (1, 2):  # the second leases the pages of the first
+        model.submit(request, [*prompt(12), request], 30)
+        step(model)
+    model.submit(3, prompt(8, 300), 30)
+    model.plan(row_fails=True)  # that of request 3
+    model.plan(row_fails=False)
+    model.result()
+    assert model.core.stats().pages_cached_leased == 3  # of another beginning
+    model.submit(4, [*prompt(12), 4], 30)
+    model.plan(row_fails=True)
+    while model.flights:
+        model.result()
+        model.audit()
+    assert not model.requests[4].live
+    model.submit(5, [*prompt(12), 5], 1)
+    while 5 not in {row.request for flight in model.flights for row in flight.rows}:
+        model.plan()
+    assert model.core.cached_tokens(5) == 0
+    model.drain()
+
+
 def test_a_lost_executor_makes_everything_that_ran_be_computed_again() -> None:
     model = Model(config(overlap=1))
     for request in (1, 2, 3):
@@ -538,7 +584,7 @@ def test_results_are_refused_out_of_order_or_wrong_and_nothing_changes() -> None
         (9, [1], [1], "Step 9 is not in flight"),
         (first.step, [], [], "has 0 counts and 0 ids; its plan samples 1 rows"),
         (first.step, [1], [1, 2], "has 1 counts and 2 ids"),
-        (first.step, [2], [1, 2], "has 2 ids for a row; allowed are 1 to 1"),
+        (first.step, [2], [1, 2], "has 2 ids for a row; allowed are 1 to 1, and -1 if it failed"),
         (first.step, [1], [-1], "has a negative id"),
     ]:
         with pytest.raises(EngineError, match=message):

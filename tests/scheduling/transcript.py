@@ -5,7 +5,8 @@
 
 A file has a `config` line, then events, one a line; answers are indented and belong to the event
 above. Prompts are written as words: `1..9` counts up, `3x7` repeats. `result` answers the oldest step
-in flight with id 50 for each sampled row, or with the ids given (`1,2` is a row of two).
+in flight with id 50 for each sampled row, or with the ids given (`1,2` is a row of two, `failed` one
+that could not be computed).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 from tests.scheduling.model import quads, tokens_of, tokens_text
 from tokenspeed.errors import TokenSpeedError
 from tokenspeed.messages.base import pack_ids, unpack_ids
-from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE
+from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, ROW_SCORE
+from tokenspeed.messages.scheduler import ROW_FAILED
 from tokenspeed.scheduling.scheduler import CoreConfig, Plan, Scheduler
 
 FOLDER = Path(__file__).with_name("transcripts")
@@ -58,6 +60,7 @@ class Teller:
             end_ids=tuple(tokens_of(options.get("end", ""))),
             session=int(options.get("session", plain[0])),
             priority=int(options.get("priority", "0")),
+            score="score" in options,
         )
         return [] if taken else ["swallowed"]
 
@@ -90,12 +93,13 @@ class Teller:
 
     def _result(self, plain: list[str], options: dict[str, str]) -> list[str]:
         plan = self.flights.pop(0)
-        rows = [[int(token) for token in word.split(",")] for word in plain] or [[50]] * plan.sample_rows
-        counts = pack_ids(len(row) for row in rows)
-        ids = pack_ids(token for row in rows for token in row)
+        rows = [None if word == "failed" else [int(token) for token in word.split(",")] for word in plain]
+        rows = rows or [[50]] * plan.sample_rows
+        counts = pack_ids(ROW_FAILED if row is None else len(row) for row in rows)
+        ids = pack_ids(token for row in rows for token in row or [])
         outcomes = self.core.result(self.now_us, plan.step, 1, counts, ids)
         told = [f"step {plan.step} is back"]
-        for request, first, accepted, finish in outcomes:
+        for request, first, accepted, finish, _ in outcomes:
             told.append(f"  {request}[{first}] = {tokens_text(unpack_ids(accepted))} {finish}".rstrip())
         return told
 
@@ -113,7 +117,7 @@ class Teller:
             if not flags & ROW_DECODE:
                 what += f" [{tokens_text(ids[:tokens])}]"
                 del ids[:tokens]
-            told.append(what + (" sample" if flags & ROW_SAMPLE else ""))
+            told.append(what + (" score" if flags & ROW_SCORE else "") + (" sample" if flags & ROW_SAMPLE else ""))
         for slot, group, index, page in quads(plan.pages):
             told.append(f"  page slot {slot} group {group} [{index}] = {page}")
         return told

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import random
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,7 @@ WORDS = ["ab", "ba", "abab", "日本", " end", "é", "😀!"]
 TABLE = [bytes([byte]) for byte in range(256)] + [word.encode() for word in WORDS] + [b""]
 SILENT = len(TABLE) - 1
 UNKNOWN = 10_000
+_Utf8 = codecs.getincrementaldecoder("utf-8")
 
 tokens = st.one_of(
     st.sampled_from([*range(256, len(TABLE)), UNKNOWN, ord("a"), ord("b")]),
@@ -66,6 +69,37 @@ def test_every_cut_gives_what_one_search_gives(ids: list[int], stop: list[str], 
     assert stream.stopped == (None if match is None else match[1])
     at_once, other = run(ids, stop, [len(ids)])
     assert (at_once, other.stopped, other.tokens_kept) == (text, stream.stopped, stream.tokens_kept)
+
+
+@settings(deadline=None, max_examples=200)
+@given(streams, stops, st.lists(st.integers(1, 7), max_size=30), st.booleans())
+def test_every_cut_places_the_same_tokens(ids: list[int], stop: list[str], cuts: list[int], include: bool) -> None:
+    """A token is placed where its bytes begin, decoding everything at once, if the text reaches that place."""
+    whole = data_of(ids).decode("utf-8", "replace")
+    match = first_complete(whole, stop)
+    stream = OutputStream(TABLE, stop, include_stop=include, placed=True)
+    text, begin = "", 0
+    for size in [*cuts, len(ids)]:
+        text += stream.push(ids[begin : begin + size])
+        assert all(offset < len(text) for offset in stream.offsets)
+        begin += size
+    text += stream.finish()
+    end = len(whole) if match is None else match[0] - (0 if include else len(match[1]))
+    assert text == whole[:end]
+    at_once = OutputStream(TABLE, stop, include_stop=include, placed=True)
+    at_once.push(ids)
+    at_once.finish()
+    assert stream.offsets == at_once.offsets
+    decoder = _Utf8(errors="replace")
+    places = list(accumulate((len(decoder.decode(data_of([token]))) for token in ids), initial=0))[:-1]
+    assert stream.offsets == (places if match is None else [place for place in places if place < end])
+
+
+def test_a_token_is_placed_with_its_first_character() -> None:
+    stream = OutputStream(TABLE, ["bab!"], placed=True)
+    assert (stream.push([256]), stream.offsets) == ("a", [0])
+    assert (stream.push([257]), stream.offsets) == ("b", [0])  # "ba" is held back: it may begin the stop
+    assert (stream.push([ord("x")]), stream.offsets) == ("bax", [0, 2, 4])
 
 
 valid = st.lists(st.sampled_from([ord("a"), ord("b"), *range(256, len(TABLE))]), max_size=20)

@@ -210,3 +210,21 @@ def _seconds(builder: PromptBuilder, messages: list[dict[str, Any]]) -> float:
     begin = time.process_time()
     builder.ids(chat)
     return time.process_time() - begin
+
+
+@needs_demo
+def test_bad_words_are_spelled_with_and_without_a_space() -> None:
+    builder = demo_builder()
+    pieces = demo_tokenizer().vocabulary.token_bytes
+    words = builder.bad_words(("hello", " goodbye", " "))
+    assert sorted(b"".join(pieces[token] for token in word) for word in words) == [
+        b" ",
+        b"  ",
+        b" goodbye",
+        b" hello",
+        b"goodbye",
+        b"hello",
+    ]
+    with pytest.raises(UserError, match=r"bad_words are \d+ tokens") as caught:
+        builder.bad_words(tuple(f"{number}" * 1024 for number in range(9)))
+    assert caught.value.param == "bad_words"

@@ -114,4 +114,4 @@ class ExecutorActor(Actor):
 def _answer(outcome: StepOutcome) -> Message:
     if outcome.failure:
         return StepFailed(outcome.step, outcome.failure)
-    return StepResult(outcome.step, outcome.step_us, outcome.counts, outcome.ids)
+    return StepResult(outcome.step, outcome.step_us, outcome.counts, outcome.ids, outcome.logprobs, outcome.scores)

@@ -19,10 +19,11 @@ from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import SchedulerConfig
 from tokenspeed.errors import DEATHS_MAX, EngineError, TokenSpeedError, fatal_request
-from tokenspeed.messages.base import Message, pack_ids, unpack_ids
+from tokenspeed.messages.base import Message, unpack_ids
 from tokenspeed.messages.detokenizer import DropStream, StreamOpening, TokenBatch, TokenEntry
 from tokenspeed.messages.engine import Accepted, CacheFlushed, Refused, SchedulerStats
 from tokenspeed.messages.executor import SlotOpening, StepPlan
+from tokenspeed.messages.logprobs import entry_bytes
 from tokenspeed.messages.scheduler import (
     AskStats,
     Cancel,
@@ -35,25 +36,44 @@ from tokenspeed.messages.scheduler import (
     Submit,
     Verdict,
 )
+from tokenspeed.scheduling.asked import Asked, Scores
+from tokenspeed.scheduling.opening import check_ids, slot_opening
 from tokenspeed.scheduling.scheduler import CoreConfig, Outcome, Plan, Scheduler
 
 PEERS = ("engine", "tokenizer", "executor", "detokenizer")
 ENDED_REMEMBERED = 4096
+ROW_FAILURE = (
+    "This reply cannot go on: the model's logits are not finite, or the request's settings (allowed_token_ids, "
+    "bad_words, min_tokens) leave no token. Loosen them, or report the prompt."
+)
 IN_STEPS = ("Prefilling", "PrefillDone", "Decoding")
 
 
 class _Request:
     """What the scheduler's side of a request must be able to say again."""
 
-    __slots__ = ("cached_tokens", "deaths", "finish", "opened", "outputs", "submit")
+    __slots__ = ("cached_tokens", "deaths", "finish", "logprobs", "opened", "outputs", "prompt_logprobs", "submit")
 
     def __init__(self, submit: Submit) -> None:
         self.submit = submit
         self.cached_tokens = 0
         self.outputs = array("i", unpack_ids(submit.resume))
+        # Packed entries. Those of resumed ids are gone with the life that drew them, and were delivered.
+        self.logprobs = bytearray(self.logprobs_bytes(len(self.outputs)))
+        self.prompt_logprobs = bytearray()
         self.opened = False
         self.finish = ""
         self.deaths = 0  # of executors that had it in hand, since its last output
+
+    def logprobs_bytes(self, outputs: int) -> int:
+        """Return the bytes of the entries of so many output ids, 0 if none are asked for."""
+        asked = self.submit.stream.logprobs
+        return outputs * entry_bytes(asked) if asked >= 0 else 0
+
+    def score(self, scores: Scores) -> None:
+        """Take entries of the prompt; what a retract makes come again is there already."""
+        begin = (scores.position - 1) * entry_bytes(self.submit.stream.prompt_logprobs)
+        self.prompt_logprobs += scores.entries[len(self.prompt_logprobs) - begin :]
 
 
 class SchedulerActor(Actor):
@@ -74,6 +94,8 @@ class SchedulerActor(Actor):
         self._requests: dict[int, _Request] = {}
         self._waiting_for_core: list[Submit | Cancel | Dropped] = []
         self._ended: OrderedDict[int, None] = OrderedDict()
+        self._asked = Asked()
+        self._vocab_tokens = 0
 
     async def start(self) -> None:
         """Nothing to load: the core is made when the executor has said how many pages there are."""
@@ -119,6 +141,7 @@ class SchedulerActor(Actor):
         if peer == "executor":
             self._executor_up = False
             if self._core is not None:
+                self._asked.clear()
                 self._count_deaths(self._core)
                 self._core.executor_lost(_now_us())
         elif peer == "detokenizer":
@@ -142,6 +165,7 @@ class SchedulerActor(Actor):
             return
         if submit.request not in self._requests:
             try:
+                check_ids(submit, self._vocab_tokens)
                 taken = self._living.submit(
                     _now_us(),
                     submit.request,
@@ -151,6 +175,7 @@ class SchedulerActor(Actor):
                     end_ids=submit.end_ids,
                     namespace=_digest(submit.namespace, 16),
                     session=int.from_bytes(_digest(submit.session, 8)) if submit.session else submit.request,
+                    score=submit.stream.prompt_logprobs >= 0,
                 )
             except TokenSpeedError as error:
                 self._outbox.send("engine", Refused(submit.request, error.info()))
@@ -162,20 +187,31 @@ class SchedulerActor(Actor):
 
     def _apply(self, result: StepResult) -> None:
         outcomes = self._living.result(_now_us(), result.step, result.step_us, result.counts, result.ids)
-        entries = [entry for outcome in outcomes if (entry := self._entry(outcome)) is not None]
+        drawn, scores = self._asked.result(result)
+        for each in scores:
+            if each.request in self._requests:
+                self._requests[each.request].score(each)
+        entries = [
+            entry for outcome in outcomes if (entry := self._entry(outcome, drawn.get(outcome.offset, b""))) is not None
+        ]
         if entries:
             self._outbox.send("detokenizer", TokenBatch(result.step, entries))
 
-    def _entry(self, outcome: Outcome) -> TokenEntry | None:
+    def _entry(self, outcome: Outcome, logprobs: bytes) -> TokenEntry | None:
         request = self._requests.get(outcome.request)
         if request is None:
             return None
+        if outcome.finish == "failed":
+            self._refuse(outcome.request, EngineError(ROW_FAILURE, code="row_failed"))
+            return None
+        logprobs = logprobs[: request.logprobs_bytes(len(outcome.ids) // 4)]
+        request.logprobs += logprobs
         request.outputs.frombytes(outcome.ids)
         request.finish = outcome.finish
         request.deaths = 0
         if not request.opened:
             return _whole_entry(outcome.request, request)
-        return TokenEntry(outcome.request, outcome.first, outcome.ids, outcome.finish)
+        return TokenEntry(outcome.request, outcome.first, outcome.ids, outcome.finish, logprobs=logprobs)
 
     def _end(self, number: int, tokens_kept: int) -> None:
         if self._requests.pop(number, None) is None:
@@ -208,6 +244,7 @@ class SchedulerActor(Actor):
                 code="executor_changed",
             )
         self._executor_up = True
+        self._vocab_tokens = ready.vocab_tokens
         waiting, self._waiting_for_core = self._waiting_for_core, []
         for message in waiting:
             self.receive("", message)
@@ -230,29 +267,21 @@ class SchedulerActor(Actor):
 
     def _step_plan(self, plan: Plan) -> StepPlan:
         openings = [self._opening(slot, request) for slot, request in plan.openings]
+        self._asked.plan(plan.step, plan.rows)
         return StepPlan(plan.step, openings, plan.pages, plan.rows, plan.ids)
 
     def _opening(self, slot: int, number: int) -> SlotOpening:
         request = self._requests[number]
-        submit = request.submit
         if not request.opened:
             # With `resume`, output ids may have been found there too.
-            request.cached_tokens = min(self._living.cached_tokens(number), submit.stream.prompt_tokens)
-        sampling = submit.sampling
-        suppressed = submit.end_ids if submit.min_tokens else ()
-        return SlotOpening(
-            slot=slot,
-            request=number,
-            seed=sampling.seed or 0,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=max(sampling.top_k, 0),
-            min_p=sampling.min_p,
-            suppress_until=submit.stream.prompt_tokens + submit.min_tokens,
-            suppress=pack_ids(suppressed),
-        )
+            prompt_tokens = request.submit.stream.prompt_tokens
+            request.cached_tokens = min(self._living.cached_tokens(number), prompt_tokens)
+        opening = slot_opening(slot, request.submit, request.outputs)
+        self._asked.open(opening)
+        return opening
 
     def _fail(self, failure: StepFailed) -> None:
+        self._asked.forget(failure.step)
         error = EngineError(f"The step that computed this request failed: {failure.message}", code="step_failed")
         for number in self._living.step_failed(_now_us(), failure.step):
             self._refuse(number, error)
@@ -299,8 +328,8 @@ class SchedulerActor(Actor):
 
 def _whole_entry(number: int, request: _Request) -> TokenEntry:
     request.opened = True
-    opening = StreamOpening(request.submit.stream, request.cached_tokens)
-    return TokenEntry(number, 0, request.outputs.tobytes(), request.finish, opening)
+    opening = StreamOpening(request.submit.stream, request.cached_tokens, bytes(request.prompt_logprobs))
+    return TokenEntry(number, 0, request.outputs.tobytes(), request.finish, opening, logprobs=bytes(request.logprobs))
 
 
 def _now_us() -> int:

@@ -15,6 +15,7 @@ import asyncio
 import sys
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
 from tokenspeed.actors.lookups import Lookups
@@ -22,7 +23,7 @@ from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
-from tokenspeed.messages.base import Message, unpack_ids
+from tokenspeed.messages.base import Message, pack_ids, unpack_ids
 from tokenspeed.messages.engine import ModelEnds, Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import (
@@ -36,7 +37,7 @@ from tokenspeed.messages.tokenizer import (
     Tokenize,
     TokenizerMessage,
 )
-from tokenspeed.sampling import SamplingParams
+from tokenspeed.sampling import MAX_PROMPT_LOGPROBS_TOLD, SamplingParams
 from tokenspeed.text.prompt import Begun, PromptBuilder, load_prompt_builder
 from tokenspeed.text.replies import Place
 
@@ -163,14 +164,16 @@ class TokenizerActor(Actor):
     def _begin(self, request: GenerateRequest, chars_max: int) -> tuple[Begun, Submit | None]:
         """Look up what is known of the prompt, and encode the rest unless that is more than `chars_max`."""
         self._check_wanted(request)
-        self._check_stop_ids(request.sampling)
+        self._check_ids(request.sampling)
         begun = self._builder.begin(request.prompt, request.namespace)
         return begun, self._submit(request, begun) if begun.draft.chars_missing <= chars_max else None
 
     def _submit(self, request: GenerateRequest, begun: Begun) -> Submit:
         self._check_wanted(request)
         sampling = request.sampling
+        bad_words = self._builder.bad_words(sampling.bad_words)
         ids = self._builder.finish(begun)
+        _check_scores(sampling, len(ids))
         room = self._config.model.max_model_len - len(ids)
         end_ids = () if sampling.ignore_eos else self._builder.end_ids
         max_tokens = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
@@ -185,18 +188,47 @@ class TokenizerActor(Actor):
             sampling=sampling,
             namespace=request.namespace,
             session=request.session,
-            stream=StreamSettings(sampling.stop, len(ids)),
+            stream=_stream_settings(sampling, len(ids)),
+            bad_word_ids=pack_ids(token for word in bad_words for token in word),
+            bad_word_ends=pack_ids(accumulate(map(len, bad_words))),
         )
 
     def _check_wanted(self, request: GenerateRequest) -> None:
         if request.request in self._cancelled:
             raise EngineError("The request was cancelled.", code="cancelled")  # nobody reads it
 
-    def _check_stop_ids(self, sampling: SamplingParams) -> None:
+    def _check_ids(self, sampling: SamplingParams) -> None:
         vocab_tokens = self._builder.vocab_tokens
-        wrong = next((token for token in sampling.stop_token_ids if token >= vocab_tokens), None)
-        if wrong is not None:
-            raise UserError(f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids")
+        for name, ids in (
+            ("stop_token_ids", sampling.stop_token_ids),
+            ("logit_bias", [token for token, _ in sampling.logit_bias]),
+            ("allowed_token_ids", sampling.allowed_token_ids),
+        ):
+            wrong = next((token for token in ids if not 0 <= token < vocab_tokens), None)
+            if wrong is not None:
+                raise UserError(f"{name} has the token {wrong}; 0 to {vocab_tokens - 1} are allowed.", param=name)
+
+
+def _check_scores(sampling: SamplingParams, prompt_tokens: int) -> None:
+    told = prompt_tokens * (1 + (sampling.prompt_logprobs or 0))
+    if sampling.prompt_logprobs is not None and told > MAX_PROMPT_LOGPROBS_TOLD:
+        raise UserError(
+            f"prompt_logprobs is {sampling.prompt_logprobs} for a prompt of {prompt_tokens} tokens, {told} "
+            f"log-probabilities; at most {MAX_PROMPT_LOGPROBS_TOLD} are allowed: ask for fewer or shorten the prompt.",
+            param="prompt_logprobs",
+        )
+
+
+def _stream_settings(sampling: SamplingParams, prompt_tokens: int) -> StreamSettings:
+    return StreamSettings(
+        sampling.stop,
+        prompt_tokens,
+        stop_ids=sampling.stop_token_ids,
+        include_stop=sampling.include_stop_str_in_output,
+        skip_special=sampling.skip_special_tokens,
+        logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
+        prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
+    )
 
 
 def _may_take_long(prompt: Prompt) -> bool:

@@ -1,6 +1,6 @@
 """Which device an engine computes on, and what follows from it.
 
-Owns the look for a GPU, by the driver's files alone: torch is not imported here, and no CUDA
+Owns the look for a GPU, by the files of driver and torch alone: torch is not imported here, and no CUDA
 context is made, which would hold memory in a process that computes nothing. How much memory the
 device has is the executor's to find out.
 
@@ -10,6 +10,9 @@ Invariant: settings returned name a device that is there and a type that it comp
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import logging
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from tokenspeed.errors import StartError
 NODES = (Path("/dev/nvidiactl"), Path("/dev/nvidia0"))
 LIBRARY = "libcuda.so.1"
 
+logger = logging.getLogger(__name__)
+
 
 def device_settings(config: EngineConfig) -> DeviceSettings:
     """Return the device that `config` means and its settings; raises `StartError`."""
@@ -32,7 +37,13 @@ def device_settings(config: EngineConfig) -> DeviceSettings:
         "mixed_prefill_size": config.mixed_prefill_size,
         "dtype": None if config.dtype == AUTO else _dtype(config.dtype, defaults.name),
     }
-    return msgspec.structs.replace(defaults, **{name: value for name, value in asked.items() if value is not None})
+    settings = msgspec.structs.replace(defaults, **{name: value for name, value in asked.items() if value is not None})
+    if not 1 <= settings.max_num_seqs <= settings.max_num_seqs_max:
+        raise StartError(
+            f"max_num_seqs is {settings.max_num_seqs}; the {_NAMES[settings.name]} executor takes "
+            f"1 to {settings.max_num_seqs_max}."
+        )
+    return settings
 
 
 def gpu_fault(nodes: Sequence[Path] = NODES, library: str = LIBRARY) -> str:
@@ -48,6 +59,25 @@ def gpu_fault(nodes: Sequence[Path] = NODES, library: str = LIBRARY) -> str:
     return ""
 
 
+def torch_fault(version: Path | None = None) -> str:
+    """Return why the installed torch computes on no NVIDIA GPU, "" if it does; `version` is its file of that name.
+
+    torch itself is not imported: it takes seconds and hundreds of megabytes.
+    """
+    if version is None:
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.origin is None:
+            return "torch is not installed"
+        version = Path(spec.origin).with_name("version.py")
+    try:
+        built_for = runpy.run_path(str(version))
+    except OSError:
+        return ""  # a build that does not say
+    return (
+        "" if built_for.get("cuda", "") is not None else f"torch {built_for.get('__version__')} is built without CUDA"
+    )
+
+
 def _device(asked: str) -> str:
     if asked not in (AUTO, *DEVICE_DEFAULTS):
         raise StartError(f"device is {asked!r}; {AUTO}, {' and '.join(DEVICE_DEFAULTS)} are allowed.")
@@ -59,7 +89,15 @@ def _device(asked: str) -> str:
             f"device is 'cuda', and this machine offers no NVIDIA GPU: {fault}. "
             "Install NVIDIA's driver (in a container: start it with access to the GPU), or choose device 'cpu'."
         )
-    return "cpu" if fault else "cuda"
+    if fault:
+        return "cpu"
+    unfit = torch_fault()
+    if asked == "cuda" and unfit:
+        raise StartError(f"device is 'cuda', and {unfit}. Install a build of torch for CUDA, or choose device 'cpu'.")
+    if unfit:
+        logger.warning("There is an NVIDIA GPU, but %s: the CPU computes. A build for CUDA would use the GPU.", unfit)
+        return "cpu"
+    return "cuda"
 
 
 def _dtype(asked: str, device: str) -> str:

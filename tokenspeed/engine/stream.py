@@ -28,7 +28,8 @@ class Output(msgspec.Struct, frozen=True):
     """New text of a reply; `finish` is "" until the last one ("stop" or "length").
 
     The counts are totals so far. `stop_reason` is the stop string or the caller's stop id that ended
-    it. `logprobs` has one entry for each of `ids`, if asked for; the first output brings
+    it. `logprobs` has one entry for each of `ids`, if asked for: an id comes then with the first
+    character that it shows, and never if a stop string cut all of it off. The first output brings
     `prompt_logprobs`, one for each prompt token, None for the first.
     """
 
@@ -131,10 +132,12 @@ class Stream:
 
     def push(self, delta: OutputDelta) -> None:
         """Append what is new in `delta`."""
-        ids = view_ids(delta.ids)[max(0, len(self.delivered) - delta.first) :].tolist()
+        known = max(0, len(self.delivered) - delta.first)
+        ids = view_ids(delta.ids)[known:].tolist()
         text = delta.text[max(0, self._chars - delta.text_offset) :]
         if not (ids or text or delta.finish):
             return
+        is_first = not self.delivered and not self._chars
         self.delivered.extend(ids)
         self._chars += len(text)
         self._texts.append(text)
@@ -148,6 +151,8 @@ class Stream:
             prompt_tokens=delta.prompt_tokens,
             cached_tokens=delta.cached_tokens,
             completion_tokens=delta.completion_tokens,
+            logprobs=None if delta.logprobs is None else delta.logprobs[known:],
+            prompt_logprobs=delta.prompt_logprobs if is_first else None,
         )
         self._outputs.append(output)
         if self._first_s is None:

@@ -14,11 +14,15 @@ import msgspec
 import numpy as np
 import torch
 from tokenspeed_kernels.attention import AttentionRows
-from tokenspeed_kernels.sampling import SUPPRESS_MAX
 
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.pools import Ints, PageTables, SlotPool
 from tokenspeed.messages.executor import (
+    ALLOWED_MAX,
+    BAD_WORD_IDS_MAX,
+    BAD_WORDS_MAX,
+    BIAS_MAX,
+    LOGPROBS_MAX,
     PAGE_GROUP,
     PAGE_INDEX,
     PAGE_INTS,
@@ -29,13 +33,18 @@ from tokenspeed.messages.executor import (
     ROW_FLAGS,
     ROW_INTS,
     ROW_SAMPLE,
+    ROW_SCORE,
     ROW_SLOT,
     ROW_TOKENS,
+    SUPPRESS_MAX,
+    SlotOpening,
     StepPlan,
 )
 from tokenspeed.model.layers import ForwardStep
 
 FROM_SLOT = -1
+# The fields of an opening that may be views of memory that changes.
+BYTES = ("suppress", "bias_ids", "bias_values", "allowed", "bad_word_ids", "bad_word_ends", "history")
 
 Bools = np.typing.NDArray[np.bool_]
 
@@ -64,19 +73,23 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step of the CPU executor: the model's input, and the rows to sample.
+    """One step of the CPU executor: the model's input, the rows to sample and the tokens to score.
 
-    The input's outputs are the last tokens of these rows, `sample_slots` the slots that get the ids,
-    `sample_positions` the positions in their sequences of the tokens to be drawn; int64 [samples].
+    The input's outputs are the last tokens of the rows to sample, then the tokens to score.
+    `sample_slots` are the slots that get the ids, `sample_positions` the positions in their
+    sequences of the tokens to be drawn; int64 [samples]. `score_ids` are the ids behind the tokens to
+    score, `score_slots` their slots; int64 [scores].
     """
 
     forward: ForwardStep
     sample_slots: Ints
     sample_positions: Ints
+    score_slots: Ints
+    score_ids: Ints
 
 
 class Plan:
-    """The arrays of a `StepPlan`, checked. `slots`, `tokens`, `context` and `sample` are one per row."""
+    """The arrays of a `StepPlan`, checked. `slots`, `tokens`, `context`, `sample` and `score` are one per row."""
 
     def __init__(self, plan: StepPlan, tables: PageTables, limits: Limits) -> None:
         """Read `plan` and hold it against `limits` and the page tables; writes nothing."""
@@ -87,6 +100,7 @@ class Plan:
         rows = self._array(plan.rows, ROW_INTS, "rows")
         self.slots, self.tokens, self.context = rows[:, ROW_SLOT], rows[:, ROW_TOKENS], rows[:, ROW_CONTEXT]
         self.sample = (rows[:, ROW_FLAGS] & ROW_SAMPLE) != 0
+        self.score = (rows[:, ROW_FLAGS] & ROW_SCORE) != 0
         self._decode = (rows[:, ROW_FLAGS] & ROW_DECODE) != 0
         self._ids = self._array(plan.ids, 1, "ids")[:, 0]
         self._check_openings()
@@ -126,13 +140,31 @@ class Plan:
         if len(set(slots)) != len(slots):
             raise self._error(f"a slot is opened twice: {sorted(slots)}")
         for opening in self.openings:
-            if len(opening.suppress) > 4 * SUPPRESS_MAX:
-                count = len(opening.suppress) // 4
-                raise self._error(f"slot {opening.slot} suppresses {count} ids; at most {SUPPRESS_MAX} are allowed")
-            if len(opening.suppress) % 4:
-                raise self._error(f"the suppressed ids of slot {opening.slot} are {len(opening.suppress)} bytes")
-            suppressed = np.frombuffer(bytes(opening.suppress), np.int32).astype(np.int64)
-            self._need(f"a suppressed id of slot {opening.slot}", suppressed, 0, self._limits.vocab)
+            self._check_settings(opening)
+
+    def _check_settings(self, opening: SlotOpening) -> None:
+        vocab, length, slot = self._limits.vocab, self._limits.max_model_len, opening.slot
+        self._held(f"suppressed ids of slot {slot}", opening.suppress, SUPPRESS_MAX, vocab)
+        biased = self._held(f"biased ids of slot {slot}", opening.bias_ids, BIAS_MAX, vocab)
+        if len(opening.bias_values) != 4 * len(biased):
+            raise self._error(f"slot {slot} has {len(biased)} biased ids and {len(opening.bias_values) // 4} values")
+        self._held(f"allowed ids of slot {slot}", opening.allowed, ALLOWED_MAX, vocab)
+        bad = self._held(f"ids in bad words of slot {slot}", opening.bad_word_ids, BAD_WORD_IDS_MAX, vocab)
+        ends = self._held(f"ends of bad words of slot {slot}", opening.bad_word_ends, BAD_WORDS_MAX, len(bad) + 1)
+        if (np.diff(ends, prepend=0) < 1).any() or ends[-1:].sum() != len(bad):
+            raise self._error(f"the bad words of slot {slot} end at {ends.tolist()} and have {len(bad)} ids")
+        self._need("an opening's history", np.array([opening.history_first]), 0, length + 1)
+        self._held(f"ids in the history of slot {slot}", opening.history, length - opening.history_first, vocab)
+        tops = np.array([opening.logprobs, opening.prompt_logprobs])
+        self._need(f"a number of log-probabilities of slot {slot}", tops, -1, min(LOGPROBS_MAX, vocab) + 1)
+
+    def _held(self, what: str, data: bytes, count_max: int, end: int) -> Ints:
+        """Return int32 bytes, which are at most `count_max` numbers from 0 to `end`, exclusive."""
+        numbers = self._array(data, 1, what)[:, 0]
+        if len(numbers) > count_max:
+            raise self._error(f"there are {len(numbers)} {what}; at most {count_max} are allowed")
+        self._need(f"one of the {what}", numbers, 0, end)
+        return numbers
 
     def _check_entries(self) -> None:
         if not len(self.entries):
@@ -178,7 +210,7 @@ class Plan:
 
     def _array(self, data: bytes | memoryview, width: int, what: str) -> Ints:
         if len(data) % (4 * width):
-            raise self._error(f"its {what} are {len(data)} bytes, no multiple of {4 * width}")
+            raise self._error(f"the {what} are {len(data)} bytes, no multiple of {4 * width}")
         return np.frombuffer(data, np.int32).astype(np.int64).reshape(-1, width)
 
     def _need(self, what: str, values: Ints, low: int, high: int) -> None:
@@ -192,7 +224,10 @@ class Plan:
 
 def owned(plan: StepPlan) -> StepPlan:
     """Return `plan` with bytes of its own in the place of views."""
-    openings = [msgspec.structs.replace(opening, suppress=bytes(opening.suppress)) for opening in plan.openings]
+    openings = [
+        msgspec.structs.replace(opening, **{name: bytes(getattr(opening, name)) for name in BYTES})
+        for opening in plan.openings
+    ]
     return StepPlan(plan.step, openings, bytes(plan.pages), bytes(plan.rows), bytes(plan.ids))
 
 
@@ -202,6 +237,8 @@ def cpu_batch(plan: Plan, pool: SlotPool) -> Batch | None:
         return None
     tokens = plan.expand(pool)
     sampled = plan.sample.nonzero()[0]
+    scored = plan.score[tokens.rows] & (tokens.positions + 1 < pool.asks.prompt_tokens[plan.slots[tokens.rows]])
+    score_slots = plan.slots[tokens.rows[scored]]
     ids = np.where(tokens.ids == FROM_SLOT, pool.last_id[plan.slots[tokens.rows]], tokens.ids)
     forward = ForwardStep(
         ids=torch.from_numpy(ids),
@@ -210,10 +247,12 @@ def cpu_batch(plan: Plan, pool: SlotPool) -> Batch | None:
         rows=AttentionRows(
             torch.from_numpy(plan.tokens), torch.from_numpy(plan.context), torch.from_numpy(plan.table(pool))
         ),
-        outputs=torch.from_numpy(plan.tokens.cumsum()[sampled] - 1),
+        outputs=torch.from_numpy(np.concatenate([plan.tokens.cumsum()[sampled] - 1, scored.nonzero()[0]])),
     )
     return Batch(
         forward,
         plan.slots[sampled],
         (plan.context + plan.tokens)[sampled],
+        score_slots,
+        pool.history[score_slots, tokens.positions[scored] + 1].astype(np.int64),
     )

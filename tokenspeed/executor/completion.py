@@ -26,10 +26,12 @@ T = TypeVar("T")
 
 
 class StepIds(NamedTuple):
-    """What a step brings: `counts` per sampled row in row order, then `ids`; both int32 bytes."""
+    """What a step brings: the fields of `StepResult` that are named so."""
 
     counts: bytes
     ids: bytes
+    logprobs: bytes = b""
+    scores: bytes = b""
 
 
 class StepThread:
@@ -86,11 +88,11 @@ class StepThread:
             return
         begin_us = _now_us()
         try:
-            counts, ids = work()
+            found = work()
         except Exception as error:
             outcome = StepOutcome(step, _now_us() - begin_us, b"", b"", f"{type(error).__name__}: {error}")
         else:
-            outcome = StepOutcome(step, _now_us() - begin_us, counts, ids, "")
+            outcome = StepOutcome(step, _now_us() - begin_us, found.counts, found.ids, "", found.logprobs, found.scores)
         self._outcomes.append((life, outcome))
         signal_wakeup(self._wakeup)
 

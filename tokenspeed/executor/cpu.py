@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from tokenspeed_kernels import KernelError, Selector, selector
 from tokenspeed_kernels.attention import AttentionRows
-from tokenspeed_kernels.sampling import DrawKernel, draw
 from tokenspeed_kernels.selection import parse_overrides
 
 from tokenspeed.config import ExecutorConfig
@@ -25,7 +24,7 @@ from tokenspeed.executor.face import StepOutcome
 from tokenspeed.executor.memory import check_memory, pages_that_fit
 from tokenspeed.executor.pools import PagePool, PageShape, SlotPool
 from tokenspeed.executor.ranks import join_group
-from tokenspeed.executor.sampler import sample
+from tokenspeed.executor.sampler import SampleKernels, entries, sample
 from tokenspeed.machine import cores
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.build import Declared, LanguageModel, declare_model
@@ -33,6 +32,9 @@ from tokenspeed.model.layers import ForwardStep
 from tokenspeed.model.loader import Progress
 
 DTYPES = {"float32": torch.float32}
+NOTHING = StepIds(b"", b"", b"", b"")
+# Logits [rows, vocab] are float32 and large: so many rows are scored at a time, however long the prompt.
+SLICE_ROWS = 64
 # One row as in decode, one as in prefill.
 WARM_UP_TOKENS = (1, 16)
 
@@ -43,7 +45,7 @@ class CpuExecutor:
     def __init__(
         self,
         model: LanguageModel,
-        draw: DrawKernel,
+        kernels: SampleKernels,
         pages: PagePool,
         slots: SlotPool,
         limits: Limits,
@@ -51,7 +53,7 @@ class CpuExecutor:
     ) -> None:
         """Take the parts; see `load`."""
         self._model = model
-        self._draw = draw
+        self._kernels = kernels
         self._pages = pages
         self._slots = slots
         self._limits = limits
@@ -103,7 +105,7 @@ class CpuExecutor:
         # run at once, so that no admission waits for that.
         slots = SlotPool(1 + 2 * config.max_num_seqs, length, config.page_tokens)
         limits = Limits(slots.slots, pages_total, slots.pages_max, config.page_tokens, length, declared.shape.vocab)
-        executor = cls(model, draw(kernels), PagePool(page, pages_total), slots, limits, thread)
+        executor = cls(model, SampleKernels.choose(kernels), PagePool(page, pages_total), slots, limits, thread)
         executor._warm_up(progress)
         return executor
 
@@ -130,7 +132,7 @@ class CpuExecutor:
         del self._model, self._pages, self._slots
 
     def step(self, plan: StepPlan) -> StepIds:
-        """Apply `plan`, run its rows and return the sampled ids; blocks.
+        """Apply `plan`, run its rows and return what they bring; blocks.
 
         For a caller that submits nothing. Raises `EngineError` for a plan that breaks a rule, before
         anything is written.
@@ -138,18 +140,33 @@ class CpuExecutor:
         checked = Plan(plan, self._slots, self._limits)
         checked.apply(self._slots)
         batch = cpu_batch(checked, self._slots)
-        ids = np.zeros(0, np.int32) if batch is None else self._run(batch)
-        return StepIds(np.ones(len(ids), np.int32).tobytes(), ids.tobytes())
+        return NOTHING if batch is None else self._run(batch)
 
     @torch.inference_mode()
-    def _run(self, batch: Batch) -> np.typing.NDArray[np.int32]:
+    def _run(self, batch: Batch) -> StepIds:
         hidden = self._model(batch.forward, self._pages.layers)
-        if not len(batch.sample_slots):
-            return np.zeros(0, np.int32)
-        logits = self._model.logits(hidden)
-        ids = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._draw).numpy()
-        self._slots.last_id[batch.sample_slots] = ids
-        return ids.astype(np.int32)
+        samples = len(batch.sample_slots)
+        scores = self._scores(hidden[samples:], batch)
+        if not samples:
+            return StepIds(b"", b"", b"", scores)
+        logits = self._model.logits(hidden[:samples])
+        drawn = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._kernels)
+        return StepIds(
+            drawn.counts.astype(np.int32).tobytes(), drawn.ids.astype(np.int32).tobytes(), drawn.logprobs, scores
+        )
+
+    def _scores(self, hidden: torch.Tensor, batch: Batch) -> bytes:
+        """Return the entries of the tokens to score, whose hidden states are [scores, hidden].
+
+        The head runs over few at a time: logits of a whole prompt would take gigabytes.
+        """
+        tops = self._slots.asks.prompt_logprobs[batch.score_slots]
+        found = []
+        for begin in range(0, len(hidden), SLICE_ROWS):
+            part = slice(begin, begin + SLICE_ROWS)
+            logits = self._model.logits(hidden[part])
+            found.append(entries(logits, batch.score_ids[part], tops[part], self._kernels.logprobs))
+        return b"".join(found)
 
     def _warm_up(self, progress: Progress) -> None:
         """Run rows of slot 0 into page 0, so that no request pays for first calls."""
@@ -163,7 +180,8 @@ def _padding_batch(tokens: int) -> Batch:
     positions = torch.arange(tokens)
     rows = AttentionRows(torch.tensor([tokens]), torch.tensor([0]), torch.zeros(1, 1, dtype=torch.int64))
     forward = ForwardStep(torch.zeros_like(positions), positions, positions, rows, positions[-1:])
-    return Batch(forward, np.zeros(1, np.int64), np.array([tokens]))
+    none = np.zeros(0, np.int64)
+    return Batch(forward, np.zeros(1, np.int64), np.array([tokens]), none, none)
 
 
 def _kernels(config: ExecutorConfig) -> Selector:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tokenspeed_kernels.sampling.edits import SlotEdits, edits_of
 
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.messages.executor import SlotOpening
 from tokenspeed.model.layers import KvPages
 
@@ -81,12 +83,20 @@ class PageTables:
 
 
 class SlotPool(PageTables):
-    """Per-slot state of the CPU executor: page table, last id, sampling settings."""
+    """Per-slot state of the CPU executor: page table, ids, sampling settings.
+
+    `edits` has what slots change about their logits, and their ids: those of the opening and each
+    drawn one; its memory is touched only where something is written. `edited` says who changes any.
+    """
 
     def __init__(self, slots: int, max_model_len: int, page_tokens: int) -> None:
         """Reserve everything at once."""
         super().__init__(slots, max_model_len, page_tokens)
         self.last_id = np.zeros(slots, np.int64)
+        self.asks = SlotAsks(slots)
+        self.edits = SlotEdits.allocate(slots, max_model_len, "cpu")
+        self.edited = np.zeros(slots, np.int32)
+        self.history: np.typing.NDArray[np.int32] = self.edits.history.numpy()
         self.temperature = np.zeros(slots, np.float32)
         self.top_k = np.zeros(slots, np.int64)
         self.top_p = np.ones(slots, np.float64)
@@ -107,3 +117,12 @@ class SlotPool(PageTables):
         self.seed[slot] = np.uint64(opening.seed & 0xFFFFFFFFFFFFFFFF).astype(np.int64)
         self.suppress_until[slot] = opening.suppress_until
         self.suppress[slot] = np.frombuffer(bytes(opening.suppress), np.int32).astype(np.int64)
+        self.asks.open(opening)
+        self.edits.open(opening)
+        self.edited[slot] = edits_of(opening)
+
+    def remember(self, slots: Ints, positions: Ints, ids: Ints) -> None:
+        """Write the ids that were drawn for `positions`; one beyond the longest sequence goes no further."""
+        self.last_id[slots] = ids
+        inside = positions < self.history.shape[1]
+        self.history[slots[inside], positions[inside]] = ids[inside]

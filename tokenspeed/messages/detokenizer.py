@@ -9,10 +9,15 @@ from tokenspeed.messages.scheduler import StreamSettings
 
 
 class StreamOpening(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Comes with the first ids of a stream. `cached_tokens` of the prompt were found in the cache."""
+    """Comes with the first ids of a stream. `cached_tokens` of the prompt were found in the cache.
+
+    `prompt_logprobs` are the packed entries of all prompt ids but the first (`messages/logprobs.py`),
+    if asked for; empty after a restart that came behind the first output.
+    """
 
     settings: StreamSettings
     cached_tokens: int
+    prompt_logprobs: bytes = b""
 
 
 class TokenEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -20,7 +25,8 @@ class TokenEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     An entry may repeat ids that were sent before (after a restart); `first` tells. `finish` is
     "length" or "stop" when the scheduler ended the request with the last id; on "stop" that id is
-    an end id and not shown.
+    an end id and not shown. `logprobs` has an entry for each of `ids` if they are asked for, zeros
+    for those of an earlier scheduler life, which have been delivered.
     """
 
     request: int
@@ -28,6 +34,7 @@ class TokenEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ids: bytes
     finish: str = ""
     opening: StreamOpening | None = None
+    logprobs: bytes = b""
 
 
 class TokenBatch(Message, frozen=True):

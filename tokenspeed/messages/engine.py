@@ -63,7 +63,8 @@ class OutputDelta(Message, frozen=True):
     characters before `text`: after a detokenizer restart, deltas repeat from the start and the
     engine drops what it has. `finish` is "" while the reply goes on, else "stop" or "length";
     `stop_reason` is the stop string or the caller's stop id that ended it. `completion_tokens` counts
-    kept tokens. `logprobs` has one entry for each of `ids`, if asked for; the first delta brings
+    kept tokens. `logprobs` has one entry for each of `ids`, if asked for: an id comes then with the
+    first character that it shows, and never if a stop string cut all of it off. The first delta brings
     `prompt_logprobs`, one for each prompt token, None for the first.
     """
 

@@ -28,8 +28,8 @@ def entry_bytes(top: int) -> int:
 
 def entries(data: bytes | memoryview, top: int) -> Iterator[Entry]:
     """Yield the entries of `data`, which all bring `top` likeliest ids along."""
-    ints = memoryview(data).cast("B").cast("i")
-    floats = memoryview(data).cast("B").cast("f")
+    ints: memoryview[int] = memoryview(data).cast("B").cast("i")
+    floats: memoryview[float] = memoryview(data).cast("B").cast("f")
     for begin in range(0, len(ints), 3 + 2 * top):
         middle, end = begin + 3 + top, begin + 3 + 2 * top
         yield Entry(
@@ -37,5 +37,5 @@ def entries(data: bytes | memoryview, top: int) -> Iterator[Entry]:
             ints[begin + 1],
             floats[begin + 2],
             ints[begin + 3 : middle].tolist(),
-            floats[middle:end].tolist(),
+            list(floats[middle:end]),
         )

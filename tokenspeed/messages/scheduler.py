@@ -11,10 +11,19 @@ ROW_FAILED = -1
 
 
 class StreamSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the detokenizer needs to know of a request; the scheduler only carries it."""
+    """What the detokenizer needs to know of a request; the scheduler only carries it.
+
+    `stop_ids` are the caller's. `logprobs` and `prompt_logprobs` are -1, or how many of the likeliest
+    ids each entry brings along.
+    """
 
     stop: tuple[str, ...] = ()
     prompt_tokens: int = 0
+    stop_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    skip_special: bool = True
+    logprobs: int = -1
+    prompt_logprobs: int = -1
 
 
 class Submit(Message, frozen=True):
@@ -23,7 +32,7 @@ class Submit(Message, frozen=True):
     `ids` are the prompt's int32 bytes, `resume` the output ids delivered in an earlier scheduler
     life. `max_tokens` counts output tokens, resumed ones included; `end_ids` end the reply
     (end-of-sequence ids and the caller's stop ids; empty with `ignore_eos` and no stop ids).
-    `sampling.seed` is set.
+    `sampling.seed` is set. `bad_word_ids` and `bad_word_ends` are as in `SlotOpening`.
     """
 
     request: int
@@ -37,6 +46,8 @@ class Submit(Message, frozen=True):
     namespace: str
     session: str
     stream: StreamSettings
+    bad_word_ids: bytes = b""
+    bad_word_ends: bytes = b""
 
 
 class Dropped(Message, frozen=True):

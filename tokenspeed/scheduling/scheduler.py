@@ -48,7 +48,7 @@ LOG_PART_BYTES = 1 << 20
 GROUPS_MAX = 4
 NAMESPACE_BYTES = 16
 UINT64_MASK = 2**64 - 1
-FINISH = ("", "stop", "length")
+FINISH = ("", "stop", "length", "failed")
 OUTCOME = Struct("=Qiiii")  # ts_outcome: request, first, offset, count, finish
 
 
@@ -77,12 +77,14 @@ class Scheduler:
         namespace: bytes = bytes(NAMESPACE_BYTES),
         session: int = 0,
         priority: int = 0,
+        score: bool = False,
     ) -> bool:
         """Take a request in; return False if a cancel that came before has swallowed it.
 
         `ids` and `resume` (output ids of an earlier life) are int32 bytes; `max_tokens` counts
         output tokens, resumed ones included; any of `end_ids` ends the request. Prefixes are shared
-        inside one `namespace` (16 bytes) only. Raises `NeverFitsError` or `DuplicateRequestError`.
+        inside one `namespace` (16 bytes) only. With `score` the rows of the prompt are marked to be
+        scored, and none of it is taken from the cache. Raises `NeverFitsError` or `DuplicateRequestError`.
         """
         if len(namespace) != NAMESPACE_BYTES:
             raise EngineError(f"a namespace has {NAMESPACE_BYTES} bytes, this one {len(namespace)}")
@@ -94,6 +96,7 @@ class Scheduler:
         submission.space_low = int.from_bytes(namespace[:8], "little")
         submission.space_high = int.from_bytes(namespace[8:], "little")
         submission.priority = priority
+        submission.score = score
         submission.max_tokens = max_tokens
         submission.prompt = ffi.cast("int32_t *", prompt)
         submission.resume = ffi.cast("int32_t *", resumed)
@@ -130,7 +133,7 @@ class Scheduler:
         return self._buffers.read()
 
     def result(self, now_us: int, step: int, step_us: int, counts: bytes, ids: bytes) -> list[Outcome]:
-        """Take the ids of the oldest step in flight: `counts` per sampled row, then all ids.
+        """Take the ids of the oldest step in flight: `counts` per sampled row (-1: it failed), then all ids.
 
         Returns an outcome for each sampled row whose request is live, in row order.
         """
@@ -151,7 +154,9 @@ class Scheduler:
         )
         # One unpacking for all: reading fields through cffi costs more than the scheduler itself.
         return [
-            Outcome(request, first, bytes(ids[offset * INT_BYTES : (offset + count) * INT_BYTES]), FINISH[finish])
+            Outcome(
+                request, first, bytes(ids[offset * INT_BYTES : (offset + count) * INT_BYTES]), FINISH[finish], offset
+            )
             for request, first, offset, count, finish in OUTCOME.iter_unpack(
                 ffi.buffer(self._outcomes, live * OUTCOME.size)
             )

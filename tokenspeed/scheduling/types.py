@@ -71,14 +71,16 @@ class Plan(NamedTuple):
 class Outcome(NamedTuple):
     """Output ids (int32 bytes) that a step added to a live request, the first at index `first`.
 
-    `finish` is "" while the request goes on; "stop" after an end id, which is the last of `ids`;
-    "length" after `max_tokens`.
+    `offset` is where they begin in the ids of the step's result. `finish` is "" while the request
+    goes on; "stop" after an end id, which is the last of `ids`; "length" after `max_tokens`; "failed"
+    if the row could not be computed.
     """
 
     request: int
     first: int
     ids: bytes
     finish: str
+    offset: int = 0
 
 
 class Stats(NamedTuple):

@@ -11,6 +11,7 @@ were cut into pushes.
 from __future__ import annotations
 
 import codecs
+from collections import deque
 from collections.abc import Sequence
 
 from tokenspeed.text.stops import StopMatcher
@@ -24,10 +25,24 @@ class OutputStream:
     `stopped` is the stop string that ended the text, None while there is none. `chars` is the
     number of characters returned so far. `tokens_kept` counts the tokens pushed, up to and
     including the one that completed the stop string, shown or not: it is what usage counts.
+
+    With `placed`, `offsets` has for each token shown so far the number of characters before its
+    first. A token is shown once its first character is, or when the reply has ended; one that begins
+    in what a stop string cut off never is.
     """
 
-    def __init__(self, token_bytes: Sequence[bytes], stop: Sequence[str] = ()) -> None:
-        """`token_bytes[id]` is empty for tokens that are not shown; `stop` holds no empty string."""
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes],
+        stop: Sequence[str] = (),
+        *,
+        include_stop: bool = False,
+        placed: bool = False,
+    ) -> None:
+        """`token_bytes[id]` is empty for tokens that are not shown; `stop` holds no empty string.
+
+        With `include_stop` the stop string that ended the text stays at its end.
+        """
         self.stopped: str | None = None
         self.tokens_kept = 0
         self.chars = 0
@@ -36,6 +51,11 @@ class OutputStream:
         self._stops = StopMatcher(stop) if stop else None
         self._held = ""
         self._finished = False
+        self._include_stop = include_stop
+        self._placed = placed
+        self.offsets: list[int] = []
+        self._offsets_held: deque[int] = deque()
+        self._read = 0  # characters decoded
 
     def push(self, ids: Sequence[int], hide_last: bool = False) -> str:
         """Take the next `ids`; return the text that is now safe to show.
@@ -46,10 +66,10 @@ class OutputStream:
         if self.stopped is not None or self._finished:
             return ""
         shown = len(ids) - 1 if hide_last else len(ids)
-        if self._stops is None:
+        if self._stops is None and not self._placed:
             self.tokens_kept += len(ids)
             return self._show(self._decode(b"".join(map(self._bytes_of, ids[:shown]))))
-        return self._show("".join(self._until_stop(ids, shown)))
+        return self._show("".join(self._one_by_one(ids, shown)))
 
     def finish(self) -> str:
         """Return what was held back; bytes of a character that never became complete are U+FFFD."""
@@ -60,12 +80,17 @@ class OutputStream:
         if self.stopped is None:
             rest += self._held
         self._held = ""
-        return self._show(rest)
+        rest = self._show(rest)
+        if self.stopped is None:
+            self.offsets += self._offsets_held
+        return rest
 
-    def _until_stop(self, ids: Sequence[int], shown: int) -> list[str]:
+    def _one_by_one(self, ids: Sequence[int], shown: int) -> list[str]:
         texts = []
         for index, token in enumerate(ids):
             self.tokens_kept += 1
+            if self._placed:
+                self._offsets_held.append(self._read)
             if index < shown:
                 texts.append(self._safe(self._decode(self._bytes_of(token))))
                 if self.stopped is not None:
@@ -79,7 +104,8 @@ class OutputStream:
         match = self._stops.read(text)
         if match is not None:
             end, self.stopped = match
-            return self._split(self._held + text, len(self._held) + end - len(self.stopped))[0]
+            cut = 0 if self._include_stop else len(self.stopped)
+            return self._split(self._held + text, len(self._held) + end - cut)[0]
         text, self._held = self._split(self._held + text, len(self._held) + len(text) - self._stops.pending)
         return text
 
@@ -92,8 +118,12 @@ class OutputStream:
         return self._token_bytes[token] if 0 <= token < len(self._token_bytes) else b""
 
     def _decode(self, data: bytes, final: bool = False) -> str:
-        return self._decoder.decode(data, final)
+        text = self._decoder.decode(data, final)
+        self._read += len(text)
+        return text
 
     def _show(self, text: str) -> str:
         self.chars += len(text)
+        while self._offsets_held and self._offsets_held[0] < self.chars:
+            self.offsets.append(self._offsets_held.popleft())
         return text

@@ -19,6 +19,7 @@ import msgspec
 
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import UserError
+from tokenspeed.messages.executor import BAD_WORD_IDS_MAX
 from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.text.conversation import read_messages
 from tokenspeed.text.encoder import Draft, Encoder
@@ -129,6 +130,22 @@ class PromptBuilder:
             ids.insert(0, begun.bos)
         return ids
 
+    def bad_words(self, texts: Sequence[str]) -> list[array[int]]:
+        """Return the id sequences that write `texts`, as the beginning of a word and inside one.
+
+        Raises `UserError` if they are more ids than a request may bar.
+        """
+        spelled = [self._tokenizer.encode_pieces([form]) for text in texts for form in _forms(text)]
+        words = sorted({tuple(ids) for [ids] in spelled if ids})
+        total = sum(map(len, words))
+        if total > BAD_WORD_IDS_MAX:
+            raise UserError(
+                f"bad_words are {total} tokens, each with and without a space before it; at most "
+                f"{BAD_WORD_IDS_MAX} are allowed: name fewer or shorter ones.",
+                param="bad_words",
+            )
+        return [array("i", word) for word in words]
+
     def learn(self, place: Place, text: str, ids: Sequence[int]) -> None:
         """Note the reply to a prompt: `text` was shown for `ids`, without the id that ended it."""
         self._replies.learn(place, text, ids)
@@ -236,6 +253,11 @@ class PromptBuilder:
                 "The chat template builds control marks by operations that are not followed; "
                 "they are encoded as plain text. Write them as literals in chat_template.jinja."
             )
+
+
+def _forms(text: str) -> tuple[str, str]:
+    bare = text.lstrip() or text
+    return bare, f" {bare}"
 
 
 _THE = {"prompt": "The prompt has", "tokens": "tokens has"}

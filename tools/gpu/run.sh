@@ -8,7 +8,7 @@
 #   kernels-test   tests/kernels: every kernel against its reference
 #   gpu-test       tests/gpu: the engine on the GPU
 #   bench-kernels  time single kernels          -> OUT/kernels.jsonl
-#   bench-steps    look into single steps       -> OUT/engine.jsonl
+#   bench-steps    single steps, plain and full  -> OUT/engine.jsonl
 #   bench          time the whole engine        -> OUT/engine.jsonl, lines as in benchmarks/h200.jsonl
 #   all            these, in this order
 #

@@ -215,6 +215,6 @@ SPECS = (
         traits={"head_dim": frozenset({64, 128, 256})},
         priority=20,
         tags=frozenset({"latency", "throughput"}),
-        requires=("flashinfer",),
+        requires=("flashinfer", "triton"),
     ),
 )

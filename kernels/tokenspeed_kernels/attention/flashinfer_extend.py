@@ -5,19 +5,24 @@ plan lies in page-locked memory until the device has copied it, so two wrappers 
 is planned again only when its last plan has been copied.
 
 Steps that call this run eagerly. FlashInfer compiles its kernels on first use, which takes a minute
-or two once on a machine.
+or two once on a machine. Where that fails, as without nvcc, Triton's kernel answers from the first
+call on, and one line of the log says why.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
+from tokenspeed_kernels.attention import triton_extend
 from tokenspeed_kernels.attention.rows import ExtendRows, Ints
+
+logger = logging.getLogger(__name__)
 
 # What FlashInfer recommends for partial results.
 WORKSPACE_BYTES = 128 << 20
@@ -55,11 +60,30 @@ def extend_attention(
     """Return [tokens, heads * head_dim]; arguments as in `ExtendKernel`, dtype bfloat16 or float16."""
     tokens, heads, head_dim = queries.shape
     _, page_tokens, kv_heads, _ = key_pages.shape
+    shape = Shape(queries.device, queries.dtype, heads, kv_heads, head_dim, page_tokens)
+    if not usable(shape):
+        return triton_extend.extend_attention(queries, key_pages, value_pages, rows, out)
     if out is None:
         out = queries.new_empty(tokens, heads * head_dim)
-    prefill = rows.prepared(plan, Shape(queries.device, queries.dtype, heads, kv_heads, head_dim, page_tokens))
+    prefill = rows.prepared(plan, shape)
     prefill.run(queries, (key_pages, value_pages), out=out.view(queries.shape), enable_pdl=False)
     return out
+
+
+@functools.cache
+def usable(shape: Shape) -> bool:
+    """Return whether FlashInfer has a kernel for `shape`; finding that out compiles it."""
+    one, none = np.ones(1, np.int32), np.zeros(1, np.int32)
+    try:
+        plan(ExtendRows(one, none, none.reshape(1, 1)), shape)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        # Whatever its build stumbles over: no nvcc, no ninja, no place to write.
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        logger.warning("FlashInfer has no kernel here (%s): Triton attends for prompts.", reason[0])
+        return False
+    return True
 
 
 def plan(rows: ExtendRows, shape: Shape) -> Any:

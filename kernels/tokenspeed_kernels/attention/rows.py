@@ -21,6 +21,9 @@ Key = TypeVar("Key")
 Prepared = TypeVar("Prepared")
 Ints = np.typing.NDArray[np.int32]
 
+# Decode rows are scanned as one vector, and no more are in a step.
+DECODE_ROWS_MAX = 1024
+
 
 class AttentionRows:
     """Where the rows of one step lie: built once, read by every layer.

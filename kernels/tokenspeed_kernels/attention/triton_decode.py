@@ -21,11 +21,11 @@ import triton
 import triton.language as tl
 
 from tokenspeed_kernels.aot import Launch
-from tokenspeed_kernels.attention.rows import DecodeRows
+from tokenspeed_kernels.attention.rows import DECODE_ROWS_MAX, DecodeRows
 from tokenspeed_kernels.spec import KernelError
 
 # Rows are scanned as one vector; few sizes, so that few variants are compiled.
-SCAN_ROWS = (16, 128, 1024)
+SCAN_ROWS = (16, 128, DECODE_ROWS_MAX)
 # tl.dot takes no fewer query heads.
 DOT_ROWS = 16
 # Elements of partial results that a program holds at once while it merges.

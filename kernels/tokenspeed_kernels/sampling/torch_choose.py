@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from tokenspeed_kernels.sampling import GREEDY_BELOW, DrawRows, SlotSettings
+from tokenspeed_kernels.sampling import GREEDY_BELOW, Adjusted, DrawRows, SlotSettings
 from tokenspeed_kernels.sampling.torch_draw import draw
 
 
@@ -17,17 +17,26 @@ def choose(
     slots: torch.Tensor,
     positions: torch.Tensor,
     last_id: torch.Tensor,
+    adjusted: Adjusted | None = None,
 ) -> torch.Tensor:
     """Return int32 ids [rows]; see `ChooseKernel`."""
     finite = logits.sum(dim=1).isfinite()
     places = slots.long()
+    if adjusted is not None:
+        logits = torch.where((settings.edits[places] != 0).unsqueeze(1), adjusted.logits, logits)
     left = _suppress(torch.where(finite.unsqueeze(1), logits, 0.0), settings, places, positions)
+    some = finite & (left > float("-inf")).any(dim=1)
+    left[~some] = 0.0
     ids = left.argmax(dim=1)
     hot = (settings.temperature[places] >= GREEDY_BELOW).nonzero().squeeze(1)
     if len(hot):
         ids[hot] = draw(left[hot], _rows(settings, places[hot], positions[hot]))
-    chosen = torch.where(finite, ids, -1).int()
-    last_id[places] = torch.where(slots > 0, chosen.clamp(min=0), 0)
+    chosen = torch.where(some, ids, -1).int()
+    known = torch.where(slots > 0, chosen.clamp(min=0), 0)
+    last_id[places] = known
+    if adjusted is not None:
+        kept = positions < adjusted.history.shape[1]
+        adjusted.history[places[kept], positions[kept].long()] = known[kept]
     return chosen
 
 

@@ -39,7 +39,7 @@ def _draw_all(scaled: torch.Tensor, rows: DrawRows) -> torch.Tensor:
 
 def _draw_cut(scaled: torch.Tensor, rows: DrawRows) -> torch.Tensor:
     vocab = scaled.shape[1]
-    keys = _ranking_keys(scaled)
+    keys = ranking_keys(scaled)
     total = torch.logsumexp(scaled.double(), dim=1, keepdim=True)
     ids = torch.empty(len(scaled), dtype=torch.int64)
     left = torch.arange(len(scaled))
@@ -97,7 +97,7 @@ def _kept(logits: torch.Tensor, total: torch.Tensor, rows: DrawRows) -> tuple[to
     return kept.clamp(1, count), (kept > count) | unknown | ((by_min == count) & (kept == count))
 
 
-def _ranking_keys(scaled: torch.Tensor) -> torch.Tensor:
+def ranking_keys(scaled: torch.Tensor) -> torch.Tensor:
     # -0.0 and 0.0 are equal: adding 0.0 makes their bits equal too.
     bits = (scaled + 0.0).view(torch.int32).long()
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from tokenspeed_kernels.aot import Launch
-from tokenspeed_kernels.sampling import SUPPRESS_MAX, SlotSettings
+from tokenspeed_kernels.sampling import SUPPRESS_MAX, Adjusted, SlotSettings
 from tokenspeed_kernels.sampling.triton_cut import settle_cut
 from tokenspeed_kernels.sampling.triton_noise import BLOCK_TOKENS, FAR, NEVER, best_of
 from tokenspeed_kernels.sampling.triton_scan import GREEDY, SCAN_WARPS, SPLIT_BLOCKS, SPLIT_TOKENS, scan
@@ -27,8 +27,11 @@ def choose(
     slots: torch.Tensor,
     positions: torch.Tensor,
     last_id: torch.Tensor,
+    adjusted: Adjusted | None = None,
 ) -> torch.Tensor:
     """Return int32 ids [rows]; see `ChooseKernel`."""
+    # Without `adjusted` nothing of what stands in for it is read.
+    edited, history = (logits, last_id) if adjusted is None else (adjusted.logits, adjusted.history)
     rows, vocab = logits.shape
     blocks, splits = triton.cdiv(vocab, BLOCK_TOKENS), triton.cdiv(vocab, SPLIT_TOKENS)
     numbers = logits.new_empty((4, rows, splits))
@@ -57,8 +60,11 @@ def choose(
         highs,
         masses,
         maxima,
+        settings.edits,
+        edited,
         SPLIT_BLOCKS=SPLIT_BLOCKS,
         SUPPRESS_MAX=SUPPRESS_MAX,
+        ADJUSTED=adjusted is not None,
         num_warps=SCAN_WARPS,
     )
     settle[(rows,)](
@@ -86,9 +92,14 @@ def choose(
         view,
         chosen,
         last_id,
+        settings.edits,
+        edited,
+        history,
+        history.stride(0),
         SPLITS=triton.next_power_of_2(splits),
         BLOCKS=triton.next_power_of_2(blocks),
         SUPPRESS_MAX=SUPPRESS_MAX,
+        ADJUSTED=adjusted is not None,
         num_warps=SETTLE_WARPS,
     )
     return chosen
@@ -120,11 +131,16 @@ def settle(
     view: tl.tensor,
     chosen: tl.tensor,
     last_id: tl.tensor,
+    edits: tl.tensor,
+    edited: tl.tensor,
+    history: tl.tensor,
+    history_stride: int,
     SPLITS: tl.constexpr,
     BLOCKS: tl.constexpr,
     SUPPRESS_MAX: tl.constexpr,
+    ADJUSTED: tl.constexpr,
 ) -> None:
-    """Grid (rows). Writes chosen [rows], and last_id at the row's slot."""
+    """Grid (rows). Writes chosen [rows], and last_id at the row's slot; if ADJUSTED, also its history."""
     row = tl.program_id(0)
     index = tl.arange(0, SPLITS)
     live = index < splits
@@ -137,7 +153,7 @@ def settle(
     value, token = best_of(values, tokens)
     # False for NaN too.
     finite = tl.abs(total) < float("inf")
-    # If all ids are suppressed there is nothing to cut.
+    # If nothing is left there is nothing to cut.
     if finite & (heat >= GREEDY) & (value > NEVER):
         k = tl.load(top_k + slot)
         p = tl.load(top_p + slot)
@@ -150,8 +166,12 @@ def settle(
                 peaks = tl.load(highs + at, mask=live, other=NEVER)
                 shares = tl.load(masses + at, mask=live, other=0.0)
                 whole = tl.sum(shares * tl.exp(peaks - tl.max(peaks)).to(tl.float64))
+            own = logits + row.to(tl.int64) * logits_stride
+            if ADJUSTED:  # noqa: SIM102
+                if tl.load(edits + slot) != 0:
+                    own = edited + row.to(tl.int64) * vocab
             parts = (
-                logits + row.to(tl.int64) * logits_stride,
+                own,
                 vocab,
                 heat,
                 suppress + slot * SUPPRESS_MAX,
@@ -160,33 +180,50 @@ def settle(
             )
             drawn = tl.load(seed + slot)
             token = settle_cut(token, parts, k, p, m, drawn, position, maxima + row * blocks, blocks, whole, BLOCKS)
-    token = tl.where(finite, token, -1)
+    # At minus infinity is what no setting left.
+    token = tl.where(finite & (value > NEVER), token, -1)
     tl.store(chosen + row, token)
     # All padding rows share slot 0: one value, whichever of them writes last.
-    tl.store(last_id + slot, tl.where(slot > 0, tl.maximum(token, 0), 0))
+    known = tl.where(slot > 0, tl.maximum(token, 0), 0)
+    tl.store(last_id + slot, known)
+    if ADJUSTED:
+        place = tl.load(positions + row)
+        tl.store(history + slot.to(tl.int64) * history_stride + place, known, mask=place < history_stride)
 
 
 _LOGITS = "*fp32 i32:16 i32:16 i32 i32"
+_SETTINGS = "*i32 *i32 *i32 *i32 *i32"
+_CHOSEN = "*i32 *i32 *i32"
+_ADJUSTED = "*i32 *fp32 *i32"
 _SCRATCH = "*fp32 *i32 *fp32 *fp32 *fp64 *fp32"
+# Vocabularies, and whether slots may have edits.
+_VARIANTS = ((49152, False), (128256, False), (128256, True), (262144, True))
 
 AOT = (
-    Launch(
-        scan,
-        f"{_LOGITS} *fp32 *fp64 *i64 *i32 *i32 *i32 *i32 *i32 {_SCRATCH}",
-        {"SPLIT_BLOCKS": SPLIT_BLOCKS, "SUPPRESS_MAX": SUPPRESS_MAX},
-        warps=SCAN_WARPS,
+    *(
+        Launch(
+            scan,
+            f"{_LOGITS} *fp32 *fp64 *i64 {_SETTINGS} {_SCRATCH} *i32 *fp32",
+            {"SPLIT_BLOCKS": SPLIT_BLOCKS, "SUPPRESS_MAX": SUPPRESS_MAX, "ADJUSTED": adjusted},
+            warps=SCAN_WARPS,
+        )
+        for adjusted in (False, True)
     ),
     *(
         Launch(
             settle,
-            f"{_LOGITS} *fp32 *i32 *fp64 *fp64 *i64 *i32 *i32 *i32 *i32 *i32 {_SCRATCH} *i32 *i32 *i32",
+            f"{_LOGITS} *fp32 *i32 *fp64 *fp64 *i64 {_SETTINGS} {_SCRATCH} {_CHOSEN} {_ADJUSTED}"
+            + " i32:16" * adjusted,
             {
+                # `last_id` stands in for a history.
+                **({} if adjusted else {"history_stride": 1}),
                 "SPLITS": triton.next_power_of_2(triton.cdiv(vocab, SPLIT_TOKENS)),
                 "BLOCKS": triton.next_power_of_2(triton.cdiv(vocab, BLOCK_TOKENS)),
                 "SUPPRESS_MAX": SUPPRESS_MAX,
+                "ADJUSTED": adjusted,
             },
             warps=SETTLE_WARPS,
         )
-        for vocab in (49152, 128256, 262144)
+        for vocab, adjusted in _VARIANTS
     ),
 )

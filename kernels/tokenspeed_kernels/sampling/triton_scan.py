@@ -51,11 +51,15 @@ def scan(
     highs: tl.tensor,
     masses: tl.tensor,
     maxima: tl.tensor,
+    edits: tl.tensor,
+    edited: tl.tensor,
     SPLIT_BLOCKS: tl.constexpr,
     SUPPRESS_MAX: tl.constexpr,
+    ADJUSTED: tl.constexpr,
 ) -> None:
     """Grid (splits, rows). Writes best, best_ids, sums [rows, splits] for all rows.
 
+    The sums are those of `logits`; if ADJUSTED, rows of slots with `edits` choose by `edited` [rows, vocab].
     For rows that draw also maxima [rows, blocks], and if top_p is on highs and masses [rows, splits]:
     the split's largest scaled logit and the sum of exp(scaled - that).
     """
@@ -71,6 +75,9 @@ def scan(
     heat = tl.load(temperature + slot)
     at = row * splits + split
     tl.store(sums + at, tl.sum(x))
+    if ADJUSTED:  # noqa: SIM102
+        if tl.load(edits + slot) != 0:
+            x = tl.load(edited + row.to(tl.int64) * vocab + tokens, mask=inside, other=0.0)
     x = tl.where(inside, x, NEVER)
     count = tl.where(position < tl.load(suppress_until + slot), tl.load(suppress_count + slot), 0)
     x = suppressed(x, tokens, suppress + slot * SUPPRESS_MAX, count)

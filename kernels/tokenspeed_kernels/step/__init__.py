@@ -21,6 +21,7 @@ import torch
 
 from tokenspeed_kernels.platforms import CPU, GPU
 from tokenspeed_kernels.sampling import SUPPRESS_MAX, SlotSettings
+from tokenspeed_kernels.sampling.edits import EditOpening, edits_of
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelError, KernelSpec, ask
 
@@ -39,7 +40,9 @@ OPENING = np.dtype(
         ("top_p", np.float64),
         ("min_p", np.float64),
         ("temperature", np.float32),
-        ("unused", np.int32),
+        ("edits", np.int32),
+        ("logprobs", np.int32),
+        ("prompt_logprobs", np.int32),
         ("suppress", np.int32, (SUPPRESS_MAX,)),
     ]
 )
@@ -59,11 +62,12 @@ def opening_word(name: str) -> int:
     return fields[name][1] // 4
 
 
-class Opening(Protocol):
-    """Everything about a slot that a request takes; `suppress` is int32 bytes."""
+class Opening(EditOpening, Protocol):
+    """Everything about a slot that a request takes; `suppress` is int32 bytes.
 
-    @property
-    def slot(self) -> int: ...
+    An upload says only whether a slot has edits; what they are is `SlotEdits.open`'s business.
+    """
+
     @property
     def seed(self) -> int: ...
     @property
@@ -78,6 +82,10 @@ class Opening(Protocol):
     def suppress_until(self) -> int: ...
     @property
     def suppress(self) -> bytes: ...
+    @property
+    def logprobs(self) -> int: ...
+    @property
+    def prompt_logprobs(self) -> int: ...
 
 
 def tail_words(openings: int, pages: int) -> int:
@@ -103,11 +111,12 @@ def pack_tail(words: Words, at: int, openings: Sequence[Opening], pages: Words) 
 
 
 def _pack_openings(records: np.typing.NDArray[np.void], openings: Sequence[Opening]) -> None:
-    for name in ("slot", "top_p", "min_p", "temperature"):
+    for name in ("slot", "top_p", "min_p", "temperature", "logprobs", "prompt_logprobs"):
         records[name] = [getattr(opening, name) for opening in openings]
     # A count past the longest sequence or vocabulary means "always" or "all", whatever its size.
     for name in ("top_k", "suppress_until"):
         records[name] = [min(getattr(opening, name), INT32_MAX) for opening in openings]
+    records["edits"] = [edits_of(opening) for opening in openings]
     records["seed"] = [opening.seed & 0xFFFFFFFFFFFFFFFF for opening in openings]
     for record, opening in zip(records, openings, strict=True):
         count = len(opening.suppress) // 4

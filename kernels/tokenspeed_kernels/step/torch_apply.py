@@ -22,6 +22,19 @@ from tokenspeed_kernels.step import (
     Words,
 )
 
+# Fields that slots have as openings do.
+SCALARS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "suppress_until",
+    "suppress_count",
+    "edits",
+    "logprobs",
+    "prompt_logprobs",
+)
+
 
 def apply(
     upload: torch.Tensor,
@@ -44,7 +57,7 @@ def apply(
 
 def _open(record: np.void, settings: SlotSettings) -> None:
     slot, count = int(record["slot"]), int(record["suppress_count"])
-    for name in ("temperature", "top_k", "top_p", "min_p", "suppress_until", "suppress_count"):
+    for name in SCALARS:
         getattr(settings, name)[slot] = record[name].item()
     settings.seed[slot] = record["seed"].astype(np.int64).item()
     settings.suppress[slot, :count] = torch.from_numpy(record["suppress"][:count].copy())

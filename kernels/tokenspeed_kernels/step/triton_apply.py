@@ -41,6 +41,9 @@ _SEED = tl.constexpr(opening_word("seed"))
 _TOP_P = tl.constexpr(opening_word("top_p"))
 _MIN_P = tl.constexpr(opening_word("min_p"))
 _TEMPERATURE = tl.constexpr(opening_word("temperature"))
+_EDITS = tl.constexpr(opening_word("edits"))
+_LOGPROBS = tl.constexpr(opening_word("logprobs"))
+_PROMPT_LOGPROBS = tl.constexpr(opening_word("prompt_logprobs"))
 _SUPPRESS = tl.constexpr(opening_word("suppress"))
 _WORDS = tl.constexpr(OPENING_WORDS)
 
@@ -81,6 +84,9 @@ def apply(
         settings.suppress_until,
         settings.suppress_count,
         settings.suppress,
+        settings.edits,
+        settings.logprobs,
+        settings.prompt_logprobs,
         page_table,
         page_table.stride(0),
         last_id,
@@ -107,6 +113,9 @@ def apply_upload(
     suppress_until: tl.tensor,
     suppress_count: tl.tensor,
     suppress: tl.tensor,
+    edits: tl.tensor,
+    logprobs: tl.tensor,
+    prompt_logprobs: tl.tensor,
     page_table: tl.tensor,
     page_table_stride: int,
     last_id: tl.tensor,
@@ -126,6 +135,9 @@ def apply_upload(
         tl.store(top_p + slot, tl.load(doubles + (at + _TOP_P) // 2))
         tl.store(min_p + slot, tl.load(doubles + (at + _MIN_P) // 2))
         tl.store(temperature + slot, tl.load(floats + at + _TEMPERATURE))
+        tl.store(edits + slot, tl.load(words + at + _EDITS))
+        tl.store(logprobs + slot, tl.load(words + at + _LOGPROBS))
+        tl.store(prompt_logprobs + slot, tl.load(words + at + _PROMPT_LOGPROBS))
         place = tl.arange(0, SUPPRESS_MAX)
         left_out = tl.load(words + at + _SUPPRESS + place, mask=place < count)
         tl.store(suppress + slot * SUPPRESS_MAX + place, left_out, mask=place < count)
@@ -160,7 +172,7 @@ def _write_pages(words: tl.tensor, page_table: tl.tensor, page_table_stride: int
 AOT = (
     Launch(
         apply_upload,
-        "*i32 *i64 *fp64 *fp32 *i32 *i32 i32 *fp32 *i32 *fp64 *fp64 *i64 *i32 *i32 *i32 *i32 i32 *i32",
+        "*i32 *i64 *fp64 *fp32 *i32 *i32 i32 *fp32 *i32 *fp64 *fp64 *i64 *i32 *i32 *i32 *i32 *i32 *i32 *i32 i32 *i32",
         {"SUPPRESS_MAX": SUPPRESS_MAX},
         warps=APPLY_WARPS,
     ),

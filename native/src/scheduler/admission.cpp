@@ -87,7 +87,8 @@ Admission admit(Board &board, Request &request, int32_t &pages_listed) {
     return Admission::kNoRoom;
   std::vector<Node *> hit;
   if (config.prefix_caching != 0) {
-    const int32_t pages_max = hit_pages_max(config, request);
+    const bool scores = request.scores() && !planted(Bug::kScoredFromCache);
+    const int32_t pages_max = scores ? 0 : hit_pages_max(config, request);
     hit = memory.index().match(request.sequence, pages_max);
     request.waits =
         length(hit) < pages_max && board.claims.blocks(request, request.sequence.hash(length(hit)));

@@ -79,6 +79,7 @@ int32_t ts_scheduler_submit(ts_scheduler *scheduler, int64_t now_us,
           .number(static_cast<int64_t>(submission->space_high))
           .number(submission->priority)
           .number(submission->max_tokens)
+          .number(submission->score)
           .ints(span(submission->prompt, submission->prompt_len))
           .ints(span(submission->resume, submission->resume_len))
           .ints(span(submission->end_ids, submission->end_ids_len))

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int32_t kFlagSample = 1;
 constexpr int32_t kFlagDecode = 2;
+constexpr int32_t kFlagScore = 4;
 
 int32_t round_up(int32_t value, int32_t step) { return (value + step - 1) / step * step; }
 
@@ -226,7 +227,8 @@ void Planner::row(Request &request, int32_t context, int32_t tokens, int32_t ids
     out_->openings[out_->openings_len++] = {request.id, residency.slot(), 0};
   }
   list_pages(residency);
-  const int32_t flags = (ids_max > 0 ? kFlagSample : 0) | (decode ? kFlagDecode : 0);
+  const int32_t flags = (ids_max > 0 ? kFlagSample : 0) | (decode ? kFlagDecode : 0) |
+                        (!decode && request.scores() ? kFlagScore : 0);
   int32_t *entry = out_->rows + static_cast<ptrdiff_t>(out_->rows_len++) * 4;
   entry[0] = residency.slot();
   entry[1] = tokens;

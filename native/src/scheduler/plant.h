@@ -29,6 +29,8 @@ enum class Bug {
   kRejectedTokensPublished,
   kPageNotListed,
   kClaimKeptByDead,
+  kWithdrawnGrows,
+  kScoredFromCache,
   kEnd,
 };
 

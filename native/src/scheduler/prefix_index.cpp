@@ -1,6 +1,7 @@
 #include "scheduler/prefix_index.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ts {
 
@@ -138,6 +139,27 @@ int32_t PrefixIndex::flush() {
     if (node->indexed) hide(node.get());
   }
   return freed;
+}
+
+void PrefixIndex::withdraw(Node *node) {
+  // Rare, so a walk over all nodes will do. Deepest first: a parent goes after its children.
+  std::vector<std::pair<int32_t, Node *>> below;
+  for (const auto &each : arena_) {
+    int32_t depth = 0;
+    bool found = false;
+    for (const Node *up = each.get(); up != nullptr; up = up->parent, ++depth) found |= up == node;
+    if (found) below.emplace_back(-depth, each.get());
+  }
+  std::stable_sort(below.begin(), below.end(),
+                   [](const auto &a, const auto &b) { return a.first < b.first; });
+  for (const auto &[depth, each] : below) {
+    if (each->tokens.empty()) continue;  // erased with its last child
+    for (int32_t g = 0; g < config_.groups; ++g) {
+      if (at(each->copies, g).leases == 0) drop_copy(each, g);
+    }
+    if (each->indexed) hide(each);
+    erase_if_bare(each);
+  }
 }
 
 Node *PrefixIndex::make() {

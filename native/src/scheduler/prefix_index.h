@@ -48,7 +48,7 @@ struct Node {
   Hash space;
   int32_t children = 0;
   int32_t leases = 0;
-  bool indexed = false;  // false after a flush: no one can find it any more
+  bool indexed = false;  // false once hidden: no one can find it any more
   PerGroup<Copy> copies{};
   std::vector<Duplicate> duplicates;  // in full groups
   std::vector<int32_t> tokens;
@@ -80,6 +80,9 @@ class PrefixIndex {
   bool evict(int32_t group);
   // Frees all idle pages and hides the leased ones; returns how many were freed.
   int32_t flush();
+
+  // Lets nobody find `node`, or one below it, any more; frees the idle pages among theirs.
+  void withdraw(Node *node);
 
   int32_t nodes() const { return nodes_live_; }
   // Returns an empty text, or what is wrong.

@@ -32,6 +32,9 @@ std::string PrefixIndex::audit_node(const Node &node) const {
   if (node.parent != nullptr && node.parent->tokens.empty()) {
     return "prefix index: a node outlived its parent";
   }
+  if (node.parent != nullptr && node.indexed && !node.parent->indexed) {
+    return "prefix index: a node that can be found hangs on a hidden one";
+  }
   for (int32_t g = 0; g < config_.groups; ++g) {
     const Copy &copy = at(node.copies, g);
     const auto where = [&] {

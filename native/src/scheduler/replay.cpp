@@ -32,6 +32,7 @@ Digest submit(LogReader &log, Scheduler &core, int64_t now_us) {
   submission.space_high = static_cast<uint64_t>(log.number());
   submission.priority = static_cast<int32_t>(log.number());
   submission.max_tokens = static_cast<int32_t>(log.number());
+  submission.score = static_cast<int32_t>(log.number());
   const std::vector<int32_t> prompt = log.ints(), resume = log.ints(), end_ids = log.ints();
   submission.prompt = prompt.data();
   submission.prompt_len = length(prompt);

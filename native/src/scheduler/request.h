@@ -25,6 +25,7 @@ struct Request {
   int32_t priority;
   int32_t max_tokens;
   std::vector<int32_t> end_ids;
+  bool score;  // every token of the prompt is to be scored
   Sequence sequence;
   Session *session = nullptr;
   State state = Submitted{};
@@ -46,6 +47,8 @@ struct Request {
   Residency &residency() { return *residency_of(state); }
   // Upper bound of tokens that it will ever have KV for.
   int32_t tokens_max() const { return sequence.prompt_tokens() + max_tokens; }
+  // Its rows are to be scored: until the first output, which comes after all scores.
+  bool scores() const { return score && sequence.outputs() == 0; }
   int32_t outputs_left() const { return max_tokens - sequence.outputs(); }
   bool ends_with(int32_t token) const {
     return std::find(end_ids.begin(), end_ids.end(), token) != end_ids.end();

@@ -7,6 +7,8 @@
 namespace ts {
 namespace {
 
+constexpr int32_t kRowFailed = -1;  // in the place of a count
+
 int32_t fail_request(ts_status status, RequestId request, const std::string &why) {
   return fail(status, "Request " + std::to_string(request) + ": " + why);
 }
@@ -25,11 +27,15 @@ int32_t Scheduler::check_submission(const ts_submission &submission) const {
   if (submission.resume_len < 0 || submission.end_ids_len < 0) {
     return refuse(TS_ERR_ARGUMENT, "a length is negative");
   }
-  if (submission.max_tokens < 1) {
+  if (submission.max_tokens < 0) {
     return refuse(TS_ERR_ARGUMENT, "max_tokens is " + std::to_string(submission.max_tokens) +
-                                       ", at least 1 is needed");
+                                       ", at least 0 is needed");
   }
-  if (submission.resume_len >= submission.max_tokens) {
+  if (submission.score < 0 || submission.score > 1) {
+    return refuse(TS_ERR_ARGUMENT,
+                  "score is " + std::to_string(submission.score) + "; allowed are 0 and 1");
+  }
+  if (submission.resume_len > 0 && submission.resume_len >= submission.max_tokens) {
     return refuse(TS_ERR_ARGUMENT, std::to_string(submission.resume_len) +
                                        " output tokens are known and max_tokens is " +
                                        std::to_string(submission.max_tokens) +
@@ -59,6 +65,7 @@ int32_t Scheduler::submit(int64_t now_us, const ts_submission &submission) {
       .priority = submission.priority,
       .max_tokens = submission.max_tokens,
       .end_ids = {end_ids.begin(), end_ids.end()},
+      .score = submission.score != 0,
       .sequence = Sequence(config().page_tokens, {submission.space_low, submission.space_high},
                            span(submission.prompt, submission.prompt_len),
                            span(submission.resume, submission.resume_len), submission.max_tokens),
@@ -135,10 +142,11 @@ int32_t Scheduler::check_result(const Step &step, std::span<const int32_t> count
     if (row.ids_max == 0) continue;
     if (rows == counts.size()) break;
     const int32_t count = counts[rows++];
+    if (count == kRowFailed) continue;
     if (count < 1 || count > row.ids_max) {
       return fail(TS_ERR_ARGUMENT, where + " has " + std::to_string(count) +
                                        " ids for a row; allowed are 1 to " +
-                                       std::to_string(row.ids_max));
+                                       std::to_string(row.ids_max) + ", and -1 if it failed");
     }
     sum += static_cast<size_t>(count);
   }
@@ -172,24 +180,32 @@ int32_t Scheduler::result(int64_t now_us, StepId id, int32_t step_us,
   const Step step = board_.close_oldest();
   size_t sampled = 0, offset = 0, live = 0;
   for (const StepRow &row : step.rows) {
-    const size_t count = row.ids_max > 0 ? static_cast<size_t>(counts[sampled++]) : 0;
+    const int32_t told = row.ids_max > 0 ? counts[sampled++] : 0;
+    const bool failed = told == kRowFailed;
+    const size_t count = failed ? 0 : static_cast<size_t>(told);
     ts_outcome outcome{.request = row.request->id,
                        .first = 0,
                        .offset = static_cast<int32_t>(offset),
                        .count = 0,
                        .finish = 0};
-    if (close_row(row, ids.subspan(offset, count), outcome)) outcomes[live++] = outcome;
+    if (close_row(row, failed, ids.subspan(offset, count), outcome)) outcomes[live++] = outcome;
     offset += count;
   }
   return static_cast<int32_t>(live);
 }
 
-// Returns whether `outcome` was filled in: the row was sampled and its request is live.
-bool Scheduler::close_row(const StepRow &row, std::span<const int32_t> ids, ts_outcome &outcome) {
+// Returns whether `outcome` was filled in: the row was sampled and its request was live.
+bool Scheduler::close_row(const StepRow &row, bool failed, std::span<const int32_t> ids,
+                          ts_outcome &outcome) {
   Request &request = *row.request;
   const bool live = is_live(request.kind()) ||
                     (planted(Bug::kRowAfterEndDelivered) && request.kind() == Kind::kFinished);
   board_.post(request, Event::kResult);
+  if (failed) {
+    if (live) fail_row(request, outcome);
+    board_.reap(request);
+    return live;
+  }
   const bool lost = planted(Bug::kTokenLostInRetract) && request.kind() == Kind::kRetracted;
   const bool delivered = live && !lost && !ids.empty();
   if (delivered) outcome.finish = accept(request, ids, outcome);
@@ -199,10 +215,29 @@ bool Scheduler::close_row(const StepRow &row, std::span<const int32_t> ids, ts_o
   return delivered;
 }
 
+// Ends a request whose row failed. What it has read or written may be damaged: nobody finds a page
+// any more that begins with its first, and nobody who holds one publishes below it.
+void Scheduler::fail_row(Request &request, ts_outcome &outcome) {
+  outcome.first = request.sequence.outputs();
+  outcome.finish = Outcome::kFailed;
+  const Residency *residency = residency_of(request.state);
+  if (residency != nullptr && !residency->path().empty()) {
+    board_.memory.index().withdraw(residency->path().front());
+    for (Request *running : board_.running) {
+      Residency &held = running->residency();
+      if (held.path().empty() || held.path().front()->indexed) continue;
+      if (!planted(Bug::kWithdrawnGrows)) held.stop_publishing();
+      board_.claims.drop(*running);
+    }
+  }
+  board_.post(request, Event::kFail);
+}
+
 // Appends the ids up to the first that ends the request; returns how it ends.
 int32_t Scheduler::accept(Request &request, std::span<const int32_t> ids, ts_outcome &outcome) {
   outcome.first = request.sequence.outputs();
   outcome.count = 0;
+  if (request.outputs_left() <= 0) return Outcome::kLength;  // max_tokens is 0
   for (const int32_t id : ids) {
     request.sequence.append(id);
     ++outcome.count;

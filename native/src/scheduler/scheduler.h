@@ -15,7 +15,7 @@
 namespace ts {
 
 struct Outcome {
-  enum Finish : int32_t { kGoesOn = 0, kStop = 1, kLength = 2 };
+  enum Finish : int32_t { kGoesOn = 0, kStop = 1, kLength = 2, kFailed = 3 };
 };
 
 class Scheduler {
@@ -51,9 +51,11 @@ class Scheduler {
   int32_t check_result(const Step &step, std::span<const int32_t> counts,
                        std::span<const int32_t> ids) const;
   int32_t end(Request &request, Event event);
+  void fail_row(Request &request, ts_outcome &outcome);
   int32_t accept(Request &request, std::span<const int32_t> ids, ts_outcome &outcome);
   void written(Request &request, const StepRow &row);
-  bool close_row(const StepRow &row, std::span<const int32_t> ids, ts_outcome &outcome);
+  bool close_row(const StepRow &row, bool failed, std::span<const int32_t> ids,
+                 ts_outcome &outcome);
   void advance(int64_t now_us) { now_us_ = std::max(now_us_, now_us); }
 
   Board board_;

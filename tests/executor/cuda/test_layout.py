@@ -7,6 +7,7 @@ import pytest
 from tokenspeed_kernels import step
 
 from tests.executor.test_batch import opening, plan_of
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.executor.batch import Limits, Plan
 from tokenspeed.executor.cuda.buffers import HostSections, Upload
 from tokenspeed.executor.cuda.layout import StepShape, bucket_of, buckets, shape_of, tail_words_max, write_step
@@ -30,7 +31,7 @@ def tables() -> PageTables:
 
 def _written(tables: PageTables, plan: Plan) -> tuple[StepShape, HostSections, int]:
     plan.apply(tables)
-    shape = shape_of(plan, tables, SIZES)
+    shape = shape_of(plan, tables, SIZES, SlotAsks(LIMITS.slots), LIMITS.max_model_len)
     host = Upload(8 + 64, 8, tail_words_max(tables), "cpu").host[0]
     host.words.fill(77)
     return shape, host, write_step(plan, tables, shape, host)

@@ -15,6 +15,7 @@ from itertools import accumulate
 
 import numpy as np
 import torch
+from tokenspeed_kernels.sampling import ENTRY_WORDS
 from tokenspeed_kernels.step import HEADER_WORDS
 
 COPIES = 3
@@ -77,21 +78,32 @@ class Upload:
 
 
 class Download:
-    """Where sampled ids come down: one pinned buffer per copy."""
+    """Where sampled ids, and entries of log-probabilities, come down: pinned buffers for each copy."""
 
     def __init__(self, samples: int, device: str) -> None:
-        """Reserve int32 [samples] three times, for a `device`."""
+        """Reserve int32 [samples] and [samples, ENTRY_WORDS] three times, for a `device`."""
         pin = device != "cpu"
-        self._pinned = [torch.zeros(samples, dtype=torch.int32, pin_memory=pin) for _ in range(COPIES)]
 
-    def fetch(self, copy: int, ids: torch.Tensor) -> None:
-        """Start the copy of `ids`."""
-        self._pinned[copy][: len(ids)].copy_(ids, non_blocking=True)
+        def pinned(*shape: int) -> list[torch.Tensor]:
+            return [torch.zeros(shape, dtype=torch.int32, pin_memory=pin) for _ in range(COPIES)]
+
+        self._ids, self._entries = pinned(samples), pinned(samples, ENTRY_WORDS)
+
+    def fetch(self, copy: int, ids: torch.Tensor, entries: torch.Tensor | None = None) -> None:
+        """Start the copy of `ids` [n], and of `entries` [n, ENTRY_WORDS] if there are."""
+        self._ids[copy][: len(ids)].copy_(ids, non_blocking=True)
+        if entries is not None:
+            self._entries[copy][: len(entries)].copy_(entries, non_blocking=True)
 
     def read(self, copy: int, count: int) -> Words:
         """Return the first `count` ids; their step has ended."""
-        ids: Words = self._pinned[copy].numpy()[:count].copy()
+        ids: Words = self._ids[copy].numpy()[:count].copy()
         return ids
+
+    def read_entries(self, copy: int, count: int) -> Words:
+        """Return a view of the first `count` entries, valid until the copy is used again."""
+        entries: Words = self._entries[copy].numpy()[:count]
+        return entries
 
 
 def _sections(whole: torch.Tensor, sizes: tuple[int, ...]) -> Sections:

@@ -1,8 +1,8 @@
 """Plans in, ids out, on one GPU: the executor's face over the steps in flight.
 
-Owns the steps between their launch and their outcome. A step is one copy up, one graph (or, with
-prompts in it, the same code launched piece by piece) and one copy of the ids down. The caller's
-loop never waits: a native thread waits for each step's event.
+Owns the steps between their launch and their outcome. A step is one copy up, one graph and its tail
+if a row asks for it (or, with prompts in it, the same code launched piece by piece), and what is told
+down. The caller's loop never waits: a native thread waits for each step's event.
 
 Invariant: steps run in the order of their plans, and outcomes come in that order too.
 """
@@ -14,7 +14,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from tokenspeed_kernels import KernelError
 
@@ -22,6 +21,7 @@ from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import EngineError, StartError
 from tokenspeed.executor.batch import Plan, owned
 from tokenspeed.executor.cuda.buffers import COPIES
+from tokenspeed.executor.cuda.results import Launched, read
 from tokenspeed.executor.cuda.runner import StepRunner
 from tokenspeed.executor.face import StepOutcome
 from tokenspeed.executor.waiter import EventWaiter
@@ -39,13 +39,13 @@ NO_EVENT = 0  # one that has come
 class Flight:
     """A step under way, or one that failed before it began, and says why.
 
-    `copy` is the host buffer that it holds, `slots` are those of its sampled rows.
+    `copy` is the host buffer that it holds, `launched` what comes down.
     """
 
     step: int
     begin_us: int
     copy: int
-    slots: list[int]
+    launched: Launched | None
     failure: str = ""
     dropped: bool = False
 
@@ -143,27 +143,22 @@ class CudaExecutor:
             self._fail(plan, f"the GPU is out of memory: {error}")
 
     def _fail(self, plan: StepPlan, failure: str) -> None:
-        self._flights.append(Flight(plan.step, 0, NO_COPY, [], failure))
+        self._flights.append(Flight(plan.step, 0, NO_COPY, None, failure))
         self._waiter.wait(NO_EVENT, plan.step)
 
     def _launch(self, plan: StepPlan) -> None:
         begin_us = time.monotonic_ns() // 1000
         checked = Plan(plan, self.runner.tables, self.runner.limits)
         copy = self._free[0]
-        self.runner.launch(checked, copy, self._events[copy])
+        launched = self.runner.launch(checked, copy, self._events[copy])
         self._free.popleft()
-        slots = checked.slots[checked.sample].tolist()
-        self._flights.append(Flight(plan.step, begin_us, copy, slots))
+        self._flights.append(Flight(plan.step, begin_us, copy, launched))
         self._waiter.wait(self._events[copy].cuda_event, plan.step)
 
     def _outcome(self, flight: Flight, done_us: int) -> StepOutcome:
-        if flight.failure:
+        if flight.launched is None:
             return StepOutcome(flight.step, 0, b"", b"", flight.failure)
         step_us = done_us - max(flight.begin_us, self._ended_us)
         self._ended_us = done_us
-        ids = self.runner.download.read(flight.copy, len(flight.slots))
-        if (ids < 0).any():
-            bad = [slot for slot, token in zip(flight.slots, ids.tolist(), strict=True) if token < 0]
-            text = f"The model's logits are not finite for slots {bad}; its weights or pages are damaged."
-            return StepOutcome(flight.step, step_us, b"", b"", text)
-        return StepOutcome(flight.step, step_us, np.ones(len(ids), np.int32).tobytes(), ids.tobytes(), "")
+        brought = read(flight.launched, self.runner.download, flight.copy)
+        return StepOutcome(flight.step, step_us, failure="", **brought._asdict())

@@ -8,13 +8,15 @@ Invariant: sampled rows keep the plan's order, so that ids come down as they are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tokenspeed_kernels.step import pack_tail, tail_words
 
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.executor.batch import Plan, Tokens
 from tokenspeed.executor.cuda.buffers import HostSections, Words
+from tokenspeed.executor.cuda.scores import Scored, scored
 from tokenspeed.executor.pools import Ints, PageTables
 
 
@@ -23,8 +25,10 @@ class StepShape:
     """What a step is made of.
 
     `singles` rows of one token, `bucket` the tokens they take with padding; then the extend rows'
-    `counts`, `contexts` [rows] and page `table` [rows, pages], int32. `samples` rows are sampled.
-    A step is `plain` if all its rows have one token and are sampled: a graph has it.
+    `counts`, `contexts` [rows] and page `table` [rows, pages], int32. `samples` rows are sampled;
+    the step is `full` if one of them asks for more than an id of its logits as they are. Tokens to
+    score are `scored`. A step is `plain` if all its rows have one token, are sampled and score
+    nothing: a graph has it.
     """
 
     singles: int
@@ -33,11 +37,13 @@ class StepShape:
     counts: Words
     contexts: Words
     table: Words
+    full: bool = False
+    scored: Scored | None = None
 
     @property
     def plain(self) -> bool:
         """Whether a decode graph computes this step."""
-        return 0 < self.singles == self.samples and not len(self.counts)
+        return 0 < self.singles == self.samples and not len(self.counts) and self.scored is None
 
     @property
     def tokens(self) -> int:
@@ -61,19 +67,28 @@ def tail_words_max(tables: PageTables) -> int:
     return tail_words(tables.slots, tables.slots * tables.pages_max)
 
 
-def shape_of(plan: Plan, tables: PageTables, sizes: tuple[int, ...]) -> StepShape:
-    """Return the shape of `plan`, which has been applied to `tables`; its rows fit the largest bucket."""
+def shape_of(plan: Plan, tables: PageTables, sizes: tuple[int, ...], asks: SlotAsks, positions: int) -> StepShape:
+    """Return the shape of `plan`, which has been applied to `tables` and `asks`; its rows fit the largest bucket.
+
+    Sequences have at most `positions` ids.
+    """
     wide = plan.tokens > 1
     singles, samples = int((~wide).sum()), int(plan.sample.sum())
     table = plan.table(tables, wide) if wide.any() else np.zeros((0, 0), np.int64)
-    return StepShape(
+    shape = StepShape(
         singles,
         bucket_of(sizes, singles),
         samples,
         plan.tokens[wide].astype(np.int32),
         plan.context[wide].astype(np.int32),
         table.astype(np.int32),
+        bool(asks.full[plan.slots[plan.sample]].any()),
     )
+    if not plan.score.any():
+        return shape
+    tokens = plan.expand(tables)
+    order = np.arange(shape.tokens)[_device_order(plan, tokens, shape)]
+    return replace(shape, scored=scored(plan, tokens, order, asks, positions))
 
 
 def write_step(plan: Plan, tables: PageTables, shape: StepShape, host: HostSections) -> int:

@@ -2,6 +2,9 @@
 
 Owns the sum: what is there, less the weights and all else that is taken, less the measured peaks of
 the largest step and of the largest decode step, which is what the graphs share. It reserves nothing.
+
+What slots hold is taken before the sum is made. The largest of it: ids of every position, 135 MB for
+257 slots of 131,072 positions, and counts of ids, 66 MB for 128 rows of 128,256.
 """
 
 from __future__ import annotations

@@ -9,21 +9,24 @@ bits depend on its bucket and not on whether a graph replayed it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from tokenspeed_kernels import Selector, selector
 from tokenspeed_kernels.attention import DecodeRows, ExtendRows, SlotRows
-from tokenspeed_kernels.sampling import SlotSettings, choose
+from tokenspeed_kernels.sampling import Adjusted, SlotSettings, adjust, choose, logprobs
+from tokenspeed_kernels.sampling.edits import SlotEdits
 from tokenspeed_kernels.selection import parse_overrides
 from tokenspeed_kernels.step import apply
 
 from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import EngineError, StartError
+from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.executor.batch import Limits, Plan
 from tokenspeed.executor.cuda.buffers import Download, Sections, Upload
-from tokenspeed.executor.cuda.graphs import DecodeGraphs
+from tokenspeed.executor.cuda.graphs import Chosen, DecodeGraphs, Step
 from tokenspeed.executor.cuda.layout import (
     StepShape,
     bucket_of,
@@ -33,7 +36,9 @@ from tokenspeed.executor.cuda.layout import (
     write_step,
 )
 from tokenspeed.executor.cuda.memory import check_weights_fit, measured_peak, page_count
-from tokenspeed.executor.pools import PagePool, PageShape, PageTables
+from tokenspeed.executor.cuda.results import Launched
+from tokenspeed.executor.cuda.scores import SLICE_ROWS, padding
+from tokenspeed.executor.pools import Ints, PagePool, PageShape, PageTables
 from tokenspeed.model.build import LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep, KvPages
 from tokenspeed.model.loader import Progress
@@ -64,6 +69,7 @@ class StepRunner:
         self.stream = stream
         self._model = model
         self._apply, self._choose = apply(kernels), choose(kernels)
+        self._adjust, self._logprobs = adjust(kernels), logprobs(kernels)
         self._page, self._vocab = page, vocab
         self._device = config.device
         self._length, self._tokens_max = config.model.max_model_len, config.chunked_prefill_size
@@ -72,7 +78,9 @@ class StepRunner:
         # run at once, so that no admission waits for that.
         self.tables = PageTables(1 + 2 * rows, self._length, page.page_tokens)
         slots, width = self.tables.slots, self.tables.pages_max
+        self._asks = SlotAsks(slots)
         self._settings = SlotSettings.allocate(slots, self._device)
+        self._edits = SlotEdits.allocate(slots, self._length, self._device, rows, vocab)
         self._page_table = torch.zeros(slots, width, dtype=torch.int32, device=self._device)
         self._last_id = torch.zeros(slots, dtype=torch.int32, device=self._device)
         tail = tail_words_max(self.tables)
@@ -109,7 +117,7 @@ class StepRunner:
             runner = cls(declared.load(progress), kernels, page, config, shape.vocab, stream)
             runner.take_pages(page_count(config, page, runner._warm_up(progress)))
             if not config.enforce_eager:
-                runner._graphs = DecodeGraphs(runner._sizes, runner._decode, progress)
+                runner._graphs = DecodeGraphs(runner._sizes, runner._decode, runner._decode_tail, progress)
             stream.synchronize()
         return runner
 
@@ -129,8 +137,8 @@ class StepRunner:
         )
 
     @torch.inference_mode()
-    def launch(self, plan: Plan, copy: int, ended: torch.cuda.Event) -> None:
-        """Send `plan` up through host buffer `copy`, compute it, and record `ended` behind its ids.
+    def launch(self, plan: Plan, copy: int, ended: torch.cuda.Event) -> Launched:
+        """Send `plan` up through host buffer `copy`, compute it, and record `ended` behind what comes down.
 
         Raises `EngineError` for a plan larger than the buffers; nothing is written then.
         """
@@ -142,38 +150,93 @@ class StepRunner:
                 code="bad_plan",
             )
         plan.apply(self.tables)
-        shape = shape_of(plan, self.tables, self._sizes)
+        for opening in plan.openings:
+            self._asks.open(opening)
+        shape = shape_of(plan, self.tables, self._sizes, self._asks, self._length)
         upload = self._narrow if shape.plain else self._wide
         words = write_step(plan, self.tables, shape, upload.host[copy])
         with torch.cuda.stream(self.stream):
+            # What an opening brings in lists goes by itself, in front of the step; few requests do.
+            for opening in plan.openings:
+                self._edits.open(opening)
             upload.send(copy, words)
-            if not shape.tokens:
-                self._prologue(self._wide.device, 0)
-                ids = self._last_id[:0]
-            else:
-                ids = self._plain(shape.bucket) if shape.plain else self._mixed(shape)
-            self.download.fetch(copy, ids[: shape.samples])
+            launched = self._run(plan, shape, copy)
             ended.record()
+        return launched
 
-    def _plain(self, bucket: int) -> torch.Tensor:
-        return self._decode(bucket) if self._graphs is None else self._graphs.replay(bucket)
+    def _run(self, plan: Plan, shape: StepShape, copy: int) -> Launched:
+        none: Ints = np.zeros(0, np.int64)
+        if not shape.tokens:
+            self._prologue(self._wide.device, 0)
+            return Launched(none, none, None)
+        if shape.plain:
+            chosen, entries = self._plain(shape.bucket, shape.full), None
+        else:
+            chosen, entries = self._mixed(shape)
+        tops = self._asks.logprobs[plan.slots[plan.sample]]
+        told = None if chosen.entries is None or (tops < 0).all() else chosen.entries[: shape.samples]
+        self.download.fetch(copy, chosen.ids[: shape.samples], told)
+        if shape.scored is None or entries is None:
+            return Launched(tops, none, None)
+        return Launched(tops, shape.scored.tops, shape.scored.fetch(entries))
 
-    def _decode(self, bucket: int) -> torch.Tensor:
+    def _plain(self, bucket: int, full: bool) -> Chosen:
+        if self._graphs is not None:
+            return self._graphs.replay(bucket, full)
+        step = self._decode(bucket)
+        return self._decode_tail(bucket, step.logits) if full else Chosen(step.ids)
+
+    def _decode(self, bucket: int) -> Step:
         """Compute a step of `bucket` rows of one token, all sampled: what a graph holds."""
         staged = self._narrow.device
         rows = SlotRows(DecodeRows(staged.slots[:bucket], staged.positions[:bucket], self._page_table), None)
-        hidden = self._hidden(staged, bucket, rows, None)
-        return self._sample(hidden, staged.slots[:bucket], staged.sample_positions[:bucket])
+        logits = self._model.logits(self._hidden(staged, bucket, rows, None))
+        slots, positions = staged.slots[:bucket], staged.sample_positions[:bucket]
+        return Step(logits, self._choose(logits, self._settings, slots, positions, self._last_id))
 
-    def _mixed(self, shape: StepShape) -> torch.Tensor:
-        """Compute any step; only its sizes are read from `shape`, and the extend rows."""
-        staged, bucket = self._wide.device, shape.bucket
+    def _decode_tail(self, bucket: int, logits: torch.Tensor) -> Chosen:
+        """Choose again of the logits of `_decode`, as all settings say."""
+        staged = self._narrow.device
+        return self._tail(logits, staged.slots[:bucket], staged.sample_positions[:bucket])
+
+    def _tail(self, logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> Chosen:
+        settings, edits = self._settings, self._edits
+        adjusted = Adjusted(self._adjust(logits, settings.edits, edits, slots, positions), edits.history)
+        ids = self._choose(logits, settings, slots, positions, self._last_id, adjusted)
+        return Chosen(ids, self._logprobs(logits, ids, slots, settings.logprobs))
+
+    def _mixed(self, shape: StepShape) -> tuple[Chosen, torch.Tensor | None]:
+        """Compute any step, and the entries of the tokens that are scored.
+
+        Only its sizes are read from `shape`, the extend rows and the tokens to score.
+        """
+        staged, bucket, scored = self._wide.device, shape.bucket, shape.scored
         decode = DecodeRows(staged.slots[:bucket], staged.positions[:bucket], self._page_table) if bucket else None
         extend = ExtendRows(shape.counts, shape.contexts, shape.table) if len(shape.counts) else None
         # A step that samples nothing samples padding, whose id nobody fetches.
         samples = bucket_of(self._sizes, max(1, shape.samples))
-        hidden = self._hidden(staged, shape.tokens, SlotRows(decode, extend), staged.sample_tokens[:samples])
-        return self._sample(hidden, staged.sample_slots[:samples], staged.sample_positions[:samples])
+        outputs, sent = staged.sample_tokens[:samples], None
+        if scored is not None:
+            sent = scored.send(self._device)
+            outputs = torch.cat((outputs, sent[0]))
+        hidden = self._hidden(staged, shape.tokens, SlotRows(decode, extend), outputs)
+        chosen = self._sample(hidden[:samples], samples, shape.full)
+        return chosen, None if sent is None else self._scores(hidden[samples:], sent)
+
+    def _sample(self, hidden: torch.Tensor, samples: int, full: bool) -> Chosen:
+        staged, logits = self._wide.device, self._model.logits(hidden)
+        slots, positions = staged.sample_slots[:samples], staged.sample_positions[:samples]
+        if full:
+            return self._tail(logits, slots, positions)
+        return Chosen(self._choose(logits, self._settings, slots, positions, self._last_id))
+
+    def _scores(self, hidden: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+        """Return the entries of tokens of prompts, int32 [tokens, words], from their hidden states, slice by slice."""
+        _, slots, places = sent
+        ids = self._edits.history.view(-1).index_select(0, places)
+        slices = zip(*(torch.split(whole, SLICE_ROWS) for whole in (hidden, ids, slots)), strict=True)
+        tops = self._settings.prompt_logprobs
+        return torch.cat([self._logprobs(self._model.logits(part), id_, slot, tops) for part, id_, slot in slices])
 
     def _hidden(self, staged: Sections, tokens: int, rows: SlotRows, outputs: torch.Tensor | None) -> torch.Tensor:
         self._prologue(staged, tokens)
@@ -184,19 +247,17 @@ class StepRunner:
         ids, slots = staged.ids[:tokens], staged.slots[:tokens]
         self._apply(staged.whole, ids, slots, self._settings, self._page_table, self._last_id)
 
-    def _sample(self, hidden: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        return self._choose(self._model.logits(hidden), self._settings, slots, positions, self._last_id)
-
     def _warm_up(self, progress: Progress) -> int:
         """Run what compiles or loads something, and return the bytes that the largest steps take."""
-        most, rows = self._tokens_max, self._sizes[-1]
+        most, rows, page_tokens = self._tokens_max, self._sizes[-1], self._page.page_tokens
         for done, tokens in enumerate(size for size in WARM_UP_TOKENS if size < most):
             progress("warm up", done / (len(WARM_UP_TOKENS) + 2))
-            self._mixed(_padding(tokens, 0, 1, self._page.page_tokens))
+            self._mixed(_padding(tokens, 0, 1, page_tokens))
         progress("warm up", 0.6)
-        mixed = measured_peak(lambda: self._mixed(_padding(most, rows, rows, self._page.page_tokens)))
+        largest = replace(_padding(most, rows, rows, page_tokens), full=True, scored=padding(most))
+        mixed = measured_peak(lambda: self._mixed(largest))
         progress("warm up", 0.8)
-        return mixed + measured_peak(lambda: self._decode(rows))
+        return mixed + measured_peak(lambda: self._decode_tail(rows, self._decode(rows).logits))
 
 
 def _padding(tokens: int, rows: int, samples: int, page_tokens: int) -> StepShape:

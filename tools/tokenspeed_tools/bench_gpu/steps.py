@@ -8,6 +8,7 @@ of each kernel. One JSON line a batch size goes to --json.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -23,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from tokenspeed.config import ExecutorConfig, ModelConfig
 from tokenspeed.executor.cuda.executor import CudaExecutor
 from tokenspeed.model.config import read_shape
-from tokenspeed_tools.bench_gpu.loop import Loop
+from tokenspeed_tools.bench_gpu.loop import FULL, Loop
 
 STEPS = 24
 TIMED_STEPS = 96
@@ -48,9 +49,9 @@ class Report(NamedTuple):
     kernels: dict[str, float]
 
 
-def measure(executor: CudaExecutor, config: ExecutorConfig, batch: int, context: int) -> Report:
-    """Decode `batch` requests behind `context` tokens, first timed and then profiled."""
-    loop = Loop(executor, config)
+def measure(executor: CudaExecutor, config: ExecutorConfig, batch: int, context: int, full: bool) -> Report:
+    """Decode `batch` requests behind `context` tokens, first timed and then profiled; greedy, or all that is `full`."""
+    loop = Loop(executor, config, asked=FULL if full else None)
     for _ in range(batch):
         loop.add(context, TIMED_STEPS + 3 * STEPS)
     chunks = -(-batch * context // config.chunked_prefill_size)
@@ -101,7 +102,10 @@ def main() -> None:
     """Measure every batch size and print it."""
     parser = argparse.ArgumentParser(prog="tokenspeed_tools.bench_gpu.steps", description=__doc__)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--batches", default="1,32", help="batch sizes (%(default)s)")
+    parser.add_argument("--batches", default="1,32,128", help="batch sizes (%(default)s)")
+    parser.add_argument(
+        "--sampling", default="plain,full", help="greedy, or with penalties and log-probabilities (%(default)s)"
+    )
     parser.add_argument("--context", type=int, default=1024, help="tokens of each prompt (%(default)s)")
     parser.add_argument("--kernels", default="", help="overrides of kernels, family=solution")
     parser.add_argument("--commit", default="", help="what the JSON lines call this state")
@@ -124,9 +128,9 @@ def main() -> None:
     executor = CudaExecutor.load(config, lambda phase, share: None)
     print(f"loaded in {time.perf_counter() - begin_s:.1f} s, {executor.pages_total[0]} pages", flush=True)
     shape = read_shape(options.model, dummy=True)
-    for batch in batches:
-        report = measure(executor, config, batch, options.context)
-        _print(batch, report)
+    for batch, sampling in itertools.product(batches, options.sampling.split(",")):
+        report = measure(executor, config, batch, options.context, sampling == "full")
+        _print(batch, sampling, report)
         if options.json is not None:
             line = {
                 "kind": "step",
@@ -136,6 +140,7 @@ def main() -> None:
                 "layers": shape.layers,
                 "batch": batch,
                 "context_tokens": options.context,
+                "sampling": sampling,
                 "step_us": round(report.step_us, 1),
                 "gpu_idle_share": round(report.idle_share, 4),
                 "submit_us": round(report.submit_us, 1),
@@ -147,9 +152,9 @@ def main() -> None:
     executor.close()
 
 
-def _print(batch: int, report: Report) -> None:
+def _print(batch: int, sampling: str, report: Report) -> None:
     print(
-        f"batch {batch}: step {report.step_us:.0f} us, profiled {report.profiled_step_us:.0f} us, "
+        f"batch {batch}, {sampling}: step {report.step_us:.0f} us, profiled {report.profiled_step_us:.0f} us, "
         f"GPU idle {report.idle_share:.2%}, submit {report.submit_us:.0f} us on the host"
     )
     for name, spent_us in list(report.kernels.items())[:KERNELS_SHOWN]:

@@ -1,4 +1,4 @@
-"""Both ends of a step: choosing ids at Llama-3.1's vocabulary, and applying an upload.
+"""Both ends of a step: choosing ids at Llama-3.1's vocabulary and what goes with it, and applying an upload.
 
 The logits of a case are one tensor, since in a step the head has just written them. "Zipf" has the
 spread of a trained model (the r-th likeliest token has a share of r^-1.5), "flat" is the worst case
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from tokenspeed_kernels.sampling import SlotSettings, triton_choose
+from tokenspeed_kernels.sampling import Adjusted, SlotSettings, triton_adjust, triton_choose, triton_logprobs
+from tokenspeed_kernels.sampling.edits import SlotEdits, edits_of
 from tokenspeed_kernels.step import HEADER_WORDS, pack_tail, tail_words, triton_apply
 
 from tokenspeed_tools.bench_kernels.case import Case
@@ -33,6 +34,9 @@ SETTINGS = {
     "top_k 1000, top_p 0.9": (1.0, 1000, 0.9, 0.0),
     "min_p 0.05": (1.0, 0, 1.0, 0.05),
 }
+# Ids in a history, and how many likeliest ids come along.
+EDITED = (0, 1024, 50_000)
+LIKELIEST = (0, 5, 20)
 # (openings, page entries, tokens)
 UPLOADS = ((0, 0, 1), (0, 2, 128), (1, 800, 8192), (128, 2000, 8192))
 
@@ -43,6 +47,12 @@ def cases() -> Iterator[Case]:
         values = logits(rows)
         for name, settings in SETTINGS.items():
             yield Case(f"choose {rows} rows {kind}, {name}", _choice(values, settings), rows * VOCAB * 4)
+        if rows in (1, 32, 128):
+            for ids in EDITED:
+                yield Case(f"adjust {rows} rows {kind}, {ids} ids", _edit(values, ids), rows * VOCAB * 8)
+            yield Case(f"choose {rows} rows {kind}, edited", _choice(values, GREEDY, edited=True), rows * VOCAB * 8)
+            for top in (-1, *LIKELIEST):
+                yield Case(f"logprobs {rows} rows {kind}, top {top}", _told(values, top), rows * VOCAB * 4)
     for openings, pages, tokens in UPLOADS:
         yield Case(f"apply {openings} openings, {pages} pages, {tokens} tokens", _apply(openings, pages, tokens))
 
@@ -56,7 +66,7 @@ def _flat(rows: int) -> torch.Tensor:
     return torch.randn(rows, VOCAB, device="cuda") * 0.5
 
 
-def _choice(logits: torch.Tensor, row: tuple[float, int, float, float]) -> Callable[[], object]:
+def _choice(logits: torch.Tensor, row: tuple[float, int, float, float], edited: bool = False) -> Callable[[], object]:
     rows = len(logits)
     settings = SlotSettings.allocate(SLOTS, "cuda")
     for tensor, value in zip((settings.temperature, settings.top_k, settings.top_p, settings.min_p), row, strict=True):
@@ -65,7 +75,37 @@ def _choice(logits: torch.Tensor, row: tuple[float, int, float, float]) -> Calla
     slots = torch.arange(1, rows + 1, dtype=torch.int32, device="cuda")
     last_id = torch.zeros(SLOTS, dtype=torch.int32, device="cuda")
     positions = itertools.cycle(torch.randint(2**17, (CALLS, rows), dtype=torch.int32, device="cuda").unbind())
-    return lambda: triton_choose.choose(logits, settings, slots, next(positions), last_id)
+    adjusted = Adjusted(logits.clone(), torch.zeros(SLOTS, 2**17, dtype=torch.int32, device="cuda")) if edited else None
+    settings.edits.fill_(int(edited))
+    return lambda: triton_choose.choose(logits, settings, slots, next(positions), last_id, adjusted)
+
+
+def _edit(logits: torch.Tensor, ids: int) -> Callable[[], object]:
+    """Penalise prompt and reply, half of `ids` each; without ids no slot asks for anything."""
+    rows = len(logits)
+    edits = SlotEdits.allocate(rows + 1, max(ids, 1), "cuda", rows, VOCAB)
+    asked = torch.zeros(rows + 1, dtype=torch.int32, device="cuda")
+    for slot in range(1, rows + 1) if ids else ():
+        history = np.random.default_rng(slot).zipf(1.3, ids) % VOCAB
+        opening = _Opening(
+            slot,
+            repetition_penalty=1.1,
+            presence_penalty=0.1,
+            prompt_tokens=ids // 2,
+            history=history.astype(np.int32).tobytes(),
+        )
+        edits.open(opening)
+        asked[slot] = edits_of(opening)
+    slots = torch.arange(1, rows + 1, dtype=torch.int32, device="cuda")
+    positions = torch.full_like(slots, ids)
+    return lambda: triton_adjust.adjust(logits, asked, edits, slots, positions)
+
+
+def _told(logits: torch.Tensor, top: int) -> Callable[[], object]:
+    ids = logits.argmax(1).int()
+    tops = torch.full((1,), top, dtype=torch.int32, device="cuda")
+    slots = torch.zeros_like(ids)
+    return lambda: triton_logprobs.logprobs(logits, ids, slots, tops)
 
 
 @dataclass(frozen=True)
@@ -78,6 +118,19 @@ class _Opening:
     min_p: float = 0.0
     suppress_until: int = 0
     suppress: bytes = b""
+    logprobs: int = -1
+    prompt_logprobs: int = -1
+    prompt_tokens: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    bias_ids: bytes = b""
+    bias_values: bytes = b""
+    allowed: bytes = b""
+    bad_word_ids: bytes = b""
+    bad_word_ends: bytes = b""
+    history_first: int = 0
+    history: bytes = b""
 
 
 def _apply(openings: int, pages: int, tokens: int) -> Callable[[], object]:
