@@ -61,7 +61,7 @@ def test_log_probabilities_agree_and_a_prompt_can_be_scored(server: Server) -> N
         assert scores.token_logprobs is not None
         assert scores.token_logprobs[0] is None
         assert all(score <= 0 for score in scores.token_logprobs[1:])
-        assert len(scores.token_logprobs) == whole.usage.prompt_tokens  # type: ignore[union-attr]
+        assert len(scores.token_logprobs) == whole.usage.prompt_tokens
         texts, told = ["", ""], [list[float](), list[float]()]
         for chunk in client.chat.completions.create(
             model="tiny",

@@ -55,13 +55,6 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         """The ids in `ends`."""
         return frozenset(token for token, _ in self.ends)
 
-    def all_bytes(self) -> list[bytes]:
-        """Return `token_bytes` with the text of each control token in its place."""
-        table = list(self.token_bytes)
-        for text, mark in self.marks.items():
-            table[mark.id] = text.encode()
-        return table
-
     def mark_text(self, token: int | None) -> str:
         """Return the text of the control token `token`, "" if it is none."""
         return next((text for text, mark in self.marks.items() if mark.id == token), "")
