@@ -6,6 +6,7 @@ Only this file reads the environment.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,6 +50,16 @@ DEVICE_DEFAULTS = {
 }
 DTYPES = {"cpu": ("float32",), "cuda": ("float32", "bfloat16")}
 LOAD_FORMATS = ("auto", "dummy")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+PREFIX = "TOKENSPEED_"
+# Variables of the prefix that are no settings: the Makefile's clock, the choice of kernels.
+OTHER_VARIABLES = (f"{PREFIX}STARTED_AT", f"{PREFIX}KERNELS")
+# What Kubernetes sets in every pod for a Service named tokenspeed or tokenspeed-something.
+_SERVICE_LINK = re.compile(
+    rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
+)
+_SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +169,26 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: float = 15.0
     idle_s_max: int = 120
     stop_with_stdin: bool = False
+
+
+class CommandConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What whoever starts the server gets to read on standard error."""
+
+    log_level: str = "info"
+    quiet: bool = False
+
+
+def settings_environment() -> dict[str, str]:
+    """Return the variables TOKENSPEED_* that are meant as settings; an empty one counts as not set."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(PREFIX)
+        and name not in OTHER_VARIABLES
+        and value
+        and not _SERVICE_LINK.fullmatch(name)
+        and not (name.endswith("PORT") and _SERVICE_URL.match(value))
+    }
 
 
 def seconds_since_make() -> float | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -28,12 +28,14 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
-    def read(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Return the options in `argv`, or leave with a usage error."""
+    def read(self, argv: Sequence[str], refused: Mapping[str, str] | None = None) -> argparse.Namespace:
+        """Return the options in `argv`, or leave with a usage error; `refused` has reasons by name."""
         options, rest = self.parse_known_args(argv)
         unknown = next((word for word in rest if word.startswith("-")), rest[0] if rest else None)
         if unknown is not None:
             name = unknown.partition("=")[0]
+            if reason := (refused or {}).get(name.removeprefix("--").replace("_", "-")):
+                self.error(f"{name}: {reason}")
             known = [option for action in self._actions for option in action.option_strings]
             self.error(f"unknown argument {name!r}{nearest(name, known)}")
         return options
