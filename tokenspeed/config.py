@@ -20,7 +20,11 @@ GPU_MEMORY_UTILIZATION_MIN, GPU_MEMORY_UTILIZATION_MAX = 0.1, 0.98
 
 
 class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What depends on the device: `name` is "cpu" or "cuda", `dtype` the type computed in."""
+    """What depends on the device: `name` is "cpu" or "cuda", `dtype` the type computed in.
+
+    "int8" keeps matrices as the whole numbers of 4 or 8 bits that the checkpoint has, or rounds them to
+    8 bits, and multiplies them with activations of 8 bits; all else is float32, as KV is.
+    """
 
     name: str
     dtype: str
@@ -33,7 +37,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True):
 DEVICE_DEFAULTS = {
     "cpu": DeviceSettings(
         name="cpu",
-        dtype="float32",
+        dtype="int8",
         page_tokens=PAGE_TOKENS_CPU,
         max_num_seqs=32,
         chunked_prefill_size=256,
@@ -48,7 +52,7 @@ DEVICE_DEFAULTS = {
         mixed_prefill_size=2048,
     ),
 }
-DTYPES = {"cpu": ("float32",), "cuda": ("float32", "bfloat16")}
+DTYPES = {"cpu": ("int8", "float32"), "cuda": ("float32", "bfloat16")}
 LOAD_FORMATS = ("auto", "dummy")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 

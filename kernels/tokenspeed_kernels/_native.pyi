@@ -29,21 +29,6 @@ class Lib:
         self, weight: CData, x: CData, x_stride: int, rows: int, y: CData, y_stride: int, isa: int
     ) -> int: ...
     def tsk_lookup(self, weight: CData, ids: CData, count: int, y: CData) -> int: ...
-    def tsk_multiply(
-        self,
-        weight: CData,
-        outputs: int,
-        inputs: int,
-        x: CData,
-        x_stride: int,
-        rows: int,
-        y: CData,
-        y_stride: int,
-        isa: int,
-    ) -> int: ...
-    def tsk_lookup_float(
-        self, weight: CData, outputs: int, inputs: int, ids: CData, count: int, y: CData
-    ) -> int: ...
     def tsk_rms_norm(
         self, x: CData, residual: CData, weight: CData, eps: float, rows: int, hidden: int, y: CData, isa: int
     ) -> int: ...

@@ -18,7 +18,7 @@ from tokenspeed_kernels.spec import KernelError
 if TYPE_CHECKING:
     from tokenspeed_kernels._native import CData
 
-__all__ = ["BLOCK", "ISA", "TILE", "KernelError", "check", "ffi", "floats", "int64s", "lib", "set_threads"]
+__all__ = ["BLOCK", "ISA", "THREADS_MAX", "TILE", "KernelError", "check", "ffi", "floats", "int64s", "lib", "set_threads"]
 
 ABI_VERSION = 1
 if lib.tsk_abi_version() != ABI_VERSION:
@@ -30,6 +30,7 @@ if lib.tsk_abi_version() != ABI_VERSION:
 BLOCK: int = lib.TSK_BLOCK
 TILE: int = lib.TSK_TILE
 ISA: int = lib.tsk_best_isa()
+THREADS_MAX = 256
 
 
 def set_threads(threads: int) -> None:

@@ -29,7 +29,7 @@ from tokenspeed.formats.checkpoint import Checkpoint, describe
 
 HOME = "engine"
 KV_CACHE_BYTES_DEFAULT = 4 << 30
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+KV_ELEMENT_BYTES = {"int8": 4, "float32": 4, "bfloat16": 2}
 FROM_WHAT_IS_LEFT = 0  # the executor knows best what its device has left
 
 # Writer, readers, capacity. Rings are sized by what can be in flight: a full one holds its writer
@@ -102,8 +102,8 @@ def actor_specs(
 
 
 def kv_bytes_per_token(checkpoint: Checkpoint, dtype: str) -> int:
-    """Return the bytes of keys and values of one token over all layers, kept as `dtype`."""
-    return checkpoint.kv_elements_per_token * DTYPE_BYTES[dtype]
+    """Return the bytes of keys and values of one token over all layers, computed in `dtype`."""
+    return checkpoint.kv_elements_per_token * KV_ELEMENT_BYTES[dtype]
 
 
 def kv_cache_bytes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, device: DeviceSettings) -> int:

@@ -14,7 +14,7 @@ import os
 
 import numpy as np
 import torch
-from tokenspeed_kernels import KernelError, Selector, selector
+from tokenspeed_kernels import KernelError, Selector, native, selector
 from tokenspeed_kernels.attention import AttentionRows
 from tokenspeed_kernels.sampling import DrawKernel, draw
 from tokenspeed_kernels.selection import parse_overrides
@@ -33,7 +33,8 @@ from tokenspeed.model.build import Declared, LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep
 from tokenspeed.model.loader import Progress
 
-DTYPES = {"float32": torch.float32}
+# What is computed with, and whether weights stay whole numbers.
+DTYPES = {"int8": (torch.float32, True), "float32": (torch.float32, False)}
 # One row as in decode, one as in prefill.
 WARM_UP_TOKENS = (1, 16)
 
@@ -81,13 +82,16 @@ class CpuExecutor:
     @classmethod
     def _load(cls, config: ExecutorConfig, progress: Progress, thread: StepThread) -> CpuExecutor:
         kernels = _kernels(config)
-        torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // config.ranks))
+        threads = config.threads or max(1, len(os.sched_getaffinity(0)) // config.ranks)
+        torch.set_num_threads(threads)
+        native.set_threads(min(threads, native.THREADS_MAX))
         progress("read the checkpoint", 0.0)
         group = join_group(config.rank, config.ranks, config.rendezvous)
         length = config.model.max_model_len
         dummy = config.model.load_format == "dummy"
+        dtype, packed = DTYPES[config.model.dtype]
         declared = declare_model(
-            config.model.path, length, DTYPES[config.model.dtype], kernels, group, dummy=dummy, device=config.device
+            config.model.path, length, dtype, kernels, group, config.device, dummy=dummy, packed=packed
         )
         page = _page_shape(declared, config.page_tokens)
         pages_total = pages_that_fit(page, config.kv_cache_bytes, min(length, config.page_tokens))
@@ -162,7 +166,7 @@ def _padding_batch(tokens: int) -> Batch:
 
 def _kernels(config: ExecutorConfig) -> Selector:
     if config.model.dtype not in DTYPES:
-        raise StartError(f"The dtype is {config.model.dtype}; {', '.join(DTYPES)} is supported on {config.device}.")
+        raise StartError(f"The dtype is {config.model.dtype}; {', '.join(DTYPES)} are supported on {config.device}.")
     return selector(config.device, config=parse_overrides(config.kernels))
 
 

@@ -16,7 +16,7 @@ def rope_store(
     places: torch.Tensor,
 ) -> torch.Tensor:
     """Rotate, store and return the queries; shapes as in `RopeStoreKernel`."""
-    qkv = qkv.contiguous()
+    qkv, places = qkv.contiguous(), places.contiguous()
     kv_heads, head_dim = key_pages.shape[-2:]
     heads = qkv.shape[1] - 2 * kv_heads
     queries = torch.empty(qkv.shape[0], heads, head_dim)

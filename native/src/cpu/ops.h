@@ -8,18 +8,6 @@
 
 namespace tsk {
 
-// A float32 weight in tiles: [tiles, inputs, TSK_TILE].
-struct FloatProduct {
-  const float *weight;
-  int outputs;
-  int inputs;
-  const float *x;
-  int64_t x_stride;
-  int rows;
-  float *y;
-  int64_t y_stride;
-};
-
 struct Norm {
   const float *residual;  // null: of x alone
   const float *weight;
@@ -82,7 +70,6 @@ constexpr int QUERIES_MAX = 24;
 constexpr int HEAD_DIM_MAX = 256;
 
 struct Ops {
-  void (*multiply)(const FloatProduct &product, int first_tile, int last_tile);
   void (*norm)(const Norm &norm, int64_t first, int64_t last);
   void (*silu_mul)(const float *gate_up, int n, float *y, int64_t first, int64_t last);
   void (*rope_store)(const RopeStore &rope, int64_t first, int64_t last);
@@ -95,6 +82,7 @@ struct Ops {
   void (*finish)(const Attention &attention, const Queries &queries, const Seen &seen);
 };
 
+const Ops &ops_avx512();
 const Ops &ops_avx2();
 const Ops &ops_portable();
 

@@ -6,7 +6,6 @@
 
 constexpr int BLOCK_KEYS = 64;
 constexpr int KEYS_AT_ONCE = 4;
-constexpr int VALUE_VECS = 8;
 constexpr float NOTHING = -3.0e38F;
 
 struct KeyBlock {
@@ -97,29 +96,60 @@ inline float weigh(float *scores, int keys, float scale, float &largest, float &
   return shrink;
 }
 
-template <int VECS>
-inline void add_values(const float *weights, const float *const *values, int keys, int at,
-                       float shrink, float *out) {
-  Vec sums[VECS];
-#pragma GCC unroll 8
-  for (int v = 0; v < VECS; ++v) sums[v] = load(out + v * LANES) * all(shrink);
-  for (int key = 0; key < keys; ++key) {
-    const Vec weight = all(weights[key]);
-    const float *value = values[key] + at;
-#pragma GCC unroll 8
-    for (int v = 0; v < VECS; ++v) sums[v] = fma(weight, load(value + v * LANES), sums[v]);
+// What is added to the values seen of one query: `keys` weights, behind `shrink` times what is
+// there.
+struct Share {
+  const float *weights;
+  float *out;
+  float shrink;
+};
+
+template <int QUERIES, int VECS>
+inline void add_values(const Share *shares, const float *const *values, int first, int last,
+                       int at) {
+  Vec sums[QUERIES][VECS];
+#pragma GCC unroll 3
+  for (int q = 0; q < QUERIES; ++q) {
+#pragma GCC unroll 4
+    for (int v = 0; v < VECS; ++v) {
+      sums[q][v] = load(shares[q].out + at + v * LANES) * all(first == 0 ? shares[q].shrink : 1.0F);
+    }
   }
-#pragma GCC unroll 8
-  for (int v = 0; v < VECS; ++v) store(out + v * LANES, sums[v]);
+  for (int key = first; key < last; ++key) {
+    Vec value[VECS];
+#pragma GCC unroll 4
+    for (int v = 0; v < VECS; ++v) value[v] = load(values[key] + at + v * LANES);
+#pragma GCC unroll 3
+    for (int q = 0; q < QUERIES; ++q) {
+      const Vec weight = all(shares[q].weights[key]);
+#pragma GCC unroll 4
+      for (int v = 0; v < VECS; ++v) sums[q][v] = fma(weight, value[v], sums[q][v]);
+    }
+  }
+#pragma GCC unroll 3
+  for (int q = 0; q < QUERIES; ++q) {
+#pragma GCC unroll 4
+    for (int v = 0; v < VECS; ++v) store(shares[q].out + at + v * LANES, sums[q][v]);
+  }
 }
 
-inline void add_all_values(const float *weights, const float *const *values, int keys, int head_dim,
-                           float shrink, float *out) {
+template <int QUERIES>
+inline void add_all_values(const Share *shares, const float *const *values, int first, int last,
+                           int head_dim) {
   int at = 0;
-  for (; at + VALUE_VECS * LANES <= head_dim; at += VALUE_VECS * LANES) {
-    add_values<VALUE_VECS>(weights, values, keys, at, shrink, out + at);
+  for (; at + 4 * LANES <= head_dim; at += 4 * LANES)
+    add_values<QUERIES, 4>(shares, values, first, last, at);
+  for (; at < head_dim; at += LANES) add_values<QUERIES, 1>(shares, values, first, last, at);
+}
+
+// Adds the values of three queries while all of them see the keys, and then of each alone.
+inline void add_three(const Share *shares, const int *keys, const float *const *values,
+                      int head_dim) {
+  const int common = std::min({keys[0], keys[1], keys[2]});
+  if (common > 0) add_all_values<3>(shares, values, 0, common, head_dim);
+  for (int q = 0; q < 3; ++q) {
+    if (keys[q] > common) add_all_values<1>(shares + q, values, common, keys[q], head_dim);
   }
-  for (; at < head_dim; at += LANES) add_values<1>(weights, values, keys, at, shrink, out + at);
 }
 
 void attend(const Attention &attention, const Queries &queries, int64_t part, const Seen &seen) {
@@ -144,12 +174,20 @@ void attend(const Attention &attention, const Queries &queries, int64_t part, co
     const int keys = end - first < BLOCK_KEYS ? static_cast<int>(end - first) : BLOCK_KEYS;
     locate(attention, queries, first, keys, block);
     score_block(rows, count, block, keys, dim, scores);
+    Share shares[QUERIES_MAX];
+    int own[QUERIES_MAX];
     for (int i = 0; i < count; ++i) {
-      const int own = limits[i] - first < keys ? static_cast<int>(limits[i] - first) : keys;
-      if (own <= 0) continue;
+      own[i] = static_cast<int>(std::clamp<int64_t>(limits[i] - first, 0, keys));
       float *weights = scores + i * BLOCK_KEYS;
-      const float shrink = weigh(weights, own, attention.scale, seen.largest[i], seen.weights[i]);
-      add_all_values(weights, block.values, own, dim, shrink, seen.values + i * dim);
+      shares[i] = {weights, seen.values + i * dim, 1.0F};
+      if (own[i] > 0)
+        shares[i].shrink =
+            weigh(weights, own[i], attention.scale, seen.largest[i], seen.weights[i]);
+    }
+    int i = 0;
+    for (; i + 3 <= count; i += 3) add_three(shares + i, own + i, block.values, dim);
+    for (; i < count; ++i) {
+      if (own[i] > 0) add_all_values<1>(shares + i, block.values, 0, own[i], dim);
     }
   }
 }

@@ -1,10 +1,10 @@
 // The operations of ops.h, eight floats at a time with AVX2 and FMA.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "cpu/ops.h"
-#include "tokenspeed_kernels.h"
 
 #if defined(__x86_64__)
 // Before the switch: what is compiled with it must not serve those who run without.
@@ -20,8 +20,6 @@ namespace {
 
 #include "cpu/ops_small.h"
 
-#include "cpu/ops_product.h"
-
 #include "cpu/ops_attention.h"
 
 }  // namespace
@@ -33,7 +31,7 @@ namespace tsk {
 
 const Ops &ops_avx2() {
   using namespace avx2;
-  static const Ops ops{multiply, norm_rows, silu_mul, rope_store, attend, join, finish};
+  static const Ops ops{norm_rows, silu_mul, rope_store, attend, join, finish};
   return ops;
 }
 

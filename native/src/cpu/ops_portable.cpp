@@ -1,10 +1,10 @@
 // The operations of ops.h, on any processor.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "cpu/ops.h"
-#include "tokenspeed_kernels.h"
 
 #include "cpu/vec_portable.h"
 
@@ -12,8 +12,6 @@ namespace tsk::portable {
 namespace {
 
 #include "cpu/ops_small.h"
-
-#include "cpu/ops_product.h"
 
 #include "cpu/ops_attention.h"
 
@@ -24,7 +22,7 @@ namespace tsk {
 
 const Ops &ops_portable() {
   using namespace portable;
-  static const Ops ops{multiply, norm_rows, silu_mul, rope_store, attend, join, finish};
+  static const Ops ops{norm_rows, silu_mul, rope_store, attend, join, finish};
   return ops;
 }
 

@@ -13,11 +13,10 @@ namespace {
 
 // A chunk of less work than this is not worth another thread's attention: some microseconds.
 constexpr int64_t CHUNK_FLOATS = 1 << 13;
-constexpr int64_t CHUNK_PRODUCTS = 1 << 17;
 
 const Ops *ops_of(int32_t isa) {
   if (isa < TSK_SCALAR || isa > tsk_best_isa()) return nullptr;
-  return isa == TSK_SCALAR ? &ops_portable() : &ops_avx2();
+  return isa == TSK_SCALAR ? &ops_portable() : isa == TSK_AVX2 ? &ops_avx2() : &ops_avx512();
 }
 
 int64_t chunks_of(int64_t count, int64_t per_chunk) { return (count + per_chunk - 1) / per_chunk; }
@@ -132,31 +131,6 @@ void place_seen(const Attention &attention, Work &work) {
 
 extern "C" {
 
-int32_t tsk_multiply(const float *weight, int32_t outputs, int32_t inputs, const float *x,
-                     int64_t x_stride, int32_t rows, float *y, int64_t y_stride, int32_t isa) {
-  using namespace tsk;
-  const Ops *ops = ops_of(isa);
-  if (ops == nullptr || outputs < 1 || inputs < 1 || rows < 0) return TSK_ERR_ARGUMENT;
-  const FloatProduct product{weight, outputs, inputs, x, x_stride, rows, y, y_stride};
-  share(chunks_of(outputs, TSK_TILE), int64_t{TSK_TILE} * rows * inputs, CHUNK_PRODUCTS,
-        [&](int64_t first, int64_t last) {
-          ops->multiply(product, static_cast<int>(first), static_cast<int>(last));
-        });
-  return 0;
-}
-
-int32_t tsk_lookup_float(const float *weight, int32_t outputs, int32_t inputs, const int64_t *ids,
-                         int32_t count, float *y) {
-  for (int32_t i = 0; i < count; ++i) {
-    if (ids[i] < 0 || ids[i] >= outputs) return TSK_ERR_ARGUMENT;
-  }
-  for (int32_t i = 0; i < count; ++i, y += inputs) {
-    const float *at = weight + ids[i] / TSK_TILE * TSK_TILE * inputs + ids[i] % TSK_TILE;
-    for (int32_t input = 0; input < inputs; ++input) y[input] = at[int64_t{input} * TSK_TILE];
-  }
-  return 0;
-}
-
 int32_t tsk_rms_norm(float *x, const float *residual, const float *weight, float eps, int32_t rows,
                      int32_t hidden, float *y, int32_t isa) {
   using namespace tsk;
@@ -193,7 +167,8 @@ int32_t tsk_rope_store(const float *qkv, int32_t tokens, int32_t heads, int32_t 
 
 int32_t tsk_attend(const tsk_attention *asked, int32_t isa) try {
   using namespace tsk;
-  const Ops *ops = ops_of(isa);
+  const bool narrow = isa == TSK_AVX512_VNNI && asked != nullptr && asked->head_dim % 16 != 0;
+  const Ops *ops = ops_of(narrow ? TSK_AVX2 : isa);
   if (ops == nullptr || asked == nullptr || asked->page_tokens < 1 || asked->kv_heads < 1 ||
       asked->heads < 1 || asked->heads % asked->kv_heads || asked->head_dim < 8 ||
       asked->head_dim % 8 || asked->head_dim > HEAD_DIM_MAX) {
