@@ -123,15 +123,20 @@ def save_gguf(model: Any, path: Path, kind: str = "F32") -> Path:
 
 
 def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    return weight.view(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+    return weight.view(heads, 2, -1, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
+
+
+def gguf_type(shape: Sequence[int], kind: str) -> gguf.GGMLQuantizationType:
+    """Return how `save_gguf` stores a tensor: vectors whole, and rows that no block divides in F16."""
+    if len(shape) == 1:
+        return gguf.GGMLQuantizationType.F32
+    number = gguf.GGMLQuantizationType[kind]
+    return gguf.GGMLQuantizationType.F16 if shape[-1] % gguf.GGML_QUANT_SIZES[number][0] else number
 
 
 def _add(writer: gguf.GGUFWriter, name: str, array: np.typing.NDArray[np.float32], kind: str) -> None:
-    if kind == "F32" or array.ndim == 1:
-        writer.add_tensor(name, np.ascontiguousarray(array))
-        return
-    quantised = gguf.quants.quantize(np.ascontiguousarray(array), gguf.GGMLQuantizationType[kind])
-    writer.add_tensor(name, quantised, raw_dtype=gguf.GGMLQuantizationType[kind])
+    number = gguf_type(array.shape, kind)
+    writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(array), number), raw_dtype=number)
 
 
 def executor_config(path: Path, **changes: Any) -> ExecutorConfig:

@@ -10,8 +10,11 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final, Literal
 
 import msgspec
+
+from tokenspeed.generation import GenerationDefaults
 
 PAGE_TOKENS_CPU = 16
 PAGE_TOKENS_CUDA = 64
@@ -53,7 +56,6 @@ DEVICE_DEFAULTS = {
     ),
 }
 DTYPES = {"cpu": ("int8", "float32"), "cuda": ("float32", "bfloat16")}
-LOAD_FORMATS = ("auto", "dummy")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 PREFIX = "TOKENSPEED_"
@@ -64,13 +66,19 @@ _SERVICE_LINK = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
 )
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
+# Of an activation, a key or a value; and of a weight, at most.
+DTYPE_BYTES = {"int8": 4, "float32": 4, "bfloat16": 2}
+WEIGHT_BYTES = {"int8": 2, "float32": 4, "bfloat16": 2}
+LOAD_FORMATS = ("auto", "safetensors", "gguf", "dummy")
+AUTO: Final = "auto"
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Which checkpoint is served. `path` is a folder or a .gguf file.
 
     With `load_format` "dummy" its weights are not read: random ones take their place, and a folder
-    needs nothing but config.json.
+    needs nothing but config.json. `hf_overrides` are merged into config.json. `defaults` are for
+    requests that leave a sampling field out.
     """
 
     path: str
@@ -78,6 +86,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     max_model_len: int
     load_format: str = "auto"
+    hf_overrides: dict[str, Any] = {}
+    defaults: GenerationDefaults = GenerationDefaults()
 
 
 class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,14 +146,24 @@ class DetokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller may set; `None` and "auto" mean that the engine works it out."""
+    """What a caller may set; `None` and "auto" mean that the engine works it out.
+
+    `model` is a folder, a .gguf file, or a name on the Hugging Face Hub, of which `revision` is a
+    branch, tag or commit. `max_model_len` None is the model's own context, "auto" what memory has
+    room for. `generation_config` is "auto", "vllm" (none) or a folder with a generation_config.json.
+    At most `max_queued_requests` requests wait beside the `max_num_seqs` that are computed, and the
+    prompts of all of them have at most `max_queued_bytes` bytes; more are refused.
+    """
 
     model: str | None = None
     served_model_name: str | None = None
     device: str = "auto"
     dtype: str = "auto"
     load_format: str = "auto"
-    max_model_len: int | None = None
+    revision: str | None = None
+    hf_overrides: dict[str, Any] = {}
+    generation_config: str = "auto"
+    max_model_len: int | Literal["auto"] | None = None
     max_num_seqs: int | None = None
     chunked_prefill_size: int | None = None
     mixed_prefill_size: int | None = None
@@ -152,16 +172,66 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory_utilization: float = 0.9
     enable_prefix_caching: bool = True
     admission_growth_tokens: int = 128
+    max_queued_requests: int = 1024
+    max_queued_bytes: int = 512 << 20
     stall_limit_s: float = 5.0
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A key, "NAME:KEY" or "KEY"; shown as `***` wherever it is printed or logged."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+
+class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one HTTP request may take. An item of JSON is a value or a name.
+
+    `header_timeout_s` is from a head's first byte to its last, `body_timeout_s` between two pieces of
+    a body, `write_timeout_s` how long a client may take nothing of what is sent to it. `idle_s_max`
+    closes a connection that nobody uses: longer than clients and proxies keep theirs.
+    """
+
+    request_bytes_max: int
+    header_bytes_max: int
+    json_depth_max: int
+    json_items_max: int
+    header_timeout_s: float
+    body_timeout_s: float
+    write_timeout_s: float
+    idle_s_max: int
+
+
+class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may come in over HTTP.
+
+    A key is "NAME:KEY" or "KEY"; keys of one name are one tenant. `api_key_file` has one a line and
+    is read again on SIGHUP. Without keys, browsers and foreign names are turned away: `allowed_hosts`
+    and `allowed_origins` let some in ("*": all). Admin routes exist over HTTP only with `admin_key`;
+    with keys, so does `/metrics`, unless `open_metrics`.
+    """
+
+    api_keys: tuple[Secret, ...]
+    api_key_file: str | None
+    admin_key: Secret | None
+    allowed_hosts: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+    open_metrics: bool
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the doors.
 
     `socket` is the path of the Unix socket; None puts it into `runtime_dir()`. Without `http` there
-    is only that. `keep_alive_s` is the longest silence of an open stream. `idle_s_max` closes a
-    connection that nobody uses: longer than clients and proxies keep theirs. `stop_with_stdin` ends
-    the server when its standard input closes, so that it cannot outlive the one who started it.
+    is only that. `keep_alive_s` is the longest silence of an open stream. More connections than
+    `connections_max` are turned away (None: what the limit of open files leaves room for).
+    `trust_request_chat_template` honours templates that come with requests.
+    `stop_with_stdin` ends the server when its standard input closes, so that it cannot outlive the
+    one who started it.
     """
 
     host: str = "127.0.0.1"
@@ -169,10 +239,36 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0
     http: bool = True
     socket: str | None = None
-    request_bytes_max: int = 32 << 20
     keep_alive_s: float = 15.0
-    idle_s_max: int = 120
     stop_with_stdin: bool = False
+    connections_max: int | None = None
+
+    request_bytes_max: int = 32 << 20
+    header_bytes_max: int = 64 << 10
+    json_depth_max: int = 100
+    json_items_max: int = 256 << 10
+    header_timeout_s: float = 30.0
+    body_timeout_s: float = 60.0
+    write_timeout_s: float = 60.0
+    idle_s_max: int = 120
+
+    api_keys: tuple[Secret, ...] = ()
+    api_key_file: str | None = None
+    admin_key: Secret | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    open_metrics: bool = False
+    trust_request_chat_template: bool = False
+
+    @property
+    def limits(self) -> RequestLimits:
+        """The part of whoever reads requests."""
+        return RequestLimits(**{name: getattr(self, name) for name in RequestLimits.__struct_fields__})
+
+    @property
+    def access(self) -> AccessConfig:
+        """The part of whoever lets requests in."""
+        return AccessConfig(**{name: getattr(self, name) for name in AccessConfig.__struct_fields__})
 
 
 class CommandConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,9 +299,17 @@ def seconds_since_make() -> float | None:
         return None
 
 
+KEY_VARIABLES = (f"{PREFIX}API_KEY", f"{PREFIX}ADMIN_KEY")
+
+
 def gpus_hidden() -> bool:
     """Return whether the environment hides every GPU from CUDA programs."""
     return os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
+
+
+def first_gpu() -> str:
+    """Return the index or UUID of the GPU that CUDA programs see first."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
 
 
 def runtime_dir() -> Path:
@@ -217,11 +321,12 @@ def runtime_dir() -> Path:
 def child_environment(search_path: Sequence[str]) -> dict[str, str]:
     """Return this process's environment with `search_path` for a child's imports; "" stands for here.
 
+    Keys stay behind: no child needs them.
     Unless the user chose otherwise, OpenMP threads sleep between two pieces of work: on a machine
     whose cores are shared with other processes, spinning ones wait for each other's time slices.
     """
     return {
         "OMP_WAIT_POLICY": "passive",
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in KEY_VARIABLES},
         "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path),
     }

@@ -18,7 +18,19 @@ from tokenspeed_kernels.spec import KernelError
 if TYPE_CHECKING:
     from tokenspeed_kernels._native import CData
 
-__all__ = ["BLOCK", "ISA", "THREADS_MAX", "TILE", "KernelError", "check", "ffi", "floats", "int64s", "lib", "set_threads"]
+__all__ = [
+    "BLOCK",
+    "ISA",
+    "THREADS_MAX",
+    "TILE",
+    "KernelError",
+    "check",
+    "ffi",
+    "floats",
+    "int64s",
+    "lib",
+    "set_threads",
+]
 
 ABI_VERSION = 1
 if lib.tsk_abi_version() != ABI_VERSION:

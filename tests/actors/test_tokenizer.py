@@ -12,6 +12,7 @@ from tokenspeed.actors import tokenizer
 from tokenspeed.actors.tokenizer import GIANT_BYTES, TokenizerActor
 from tokenspeed.config import ModelConfig, TokenizerConfig
 from tokenspeed.messages.base import Message
+from tokenspeed.messages.engine import ModelEnds
 from tokenspeed.messages.scheduler import Dropped, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, Prompt, Text
 from tokenspeed.sampling import SamplingParams
@@ -26,10 +27,14 @@ class Builder:
 
     vocab_tokens = 10
     end_ids = (2,)
+    ends = ()
 
     def __init__(self) -> None:
         self.go = threading.Event()
         self.built: list[str] = []
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def ids(self, prompt: Prompt) -> array[int]:
         assert isinstance(prompt, Text)
@@ -60,6 +65,7 @@ def act(
     async def main() -> None:
         actor = TokenizerActor(CONFIG, outbox, lambda _name, _limit_s: None)  # type: ignore[arg-type]
         await actor.start()
+        assert outbox.sent.pop() == ModelEnds(())
         try:
             await test(actor, builder, outbox.sent)
         finally:

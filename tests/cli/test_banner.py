@@ -16,6 +16,7 @@ from tokenspeed.cli.banner import curl, greet, tell_ready
 from tokenspeed.cli.screen import Screen
 from tokenspeed.config import DEVICE_DEFAULTS, ServerConfig
 from tokenspeed.errors import EngineError
+from tokenspeed.generation import GenerationDefaults
 from tokenspeed.server.bind import bind
 from tokenspeed.server.service import Sockets
 from tokenspeed.server.unix import bind_unix
@@ -53,6 +54,16 @@ def test_a_gpu_and_dummy_weights_are_told(sockets: Sockets) -> None:
     assert "random weights" in said
     assert "parameters" not in said
     assert "pages of 64 tokens" in said
+
+
+def test_defaults_and_ends_are_told_with_their_sources(sockets: Sockets) -> None:
+    engine, out = FakeEngine(), io.StringIO()
+    defaults = GenerationDefaults(temperature=0.6, top_k=20, source="generation_config.json")
+    engine.model = msgspec.structs.replace(engine.model, defaults=defaults)
+    greet(Screen(out), engine, ServerConfig(), sockets)
+    uvloop.run(tell_ready(Screen(out), engine, sockets, 1.0))
+    assert "where a request does not say: temperature 0.6, top_k 20 (generation_config.json)" in out.getvalue()
+    assert "replies end at <|im_end|> (id 2: config.json, chat template)" in out.getvalue()
 
 
 def test_statistics_that_fail_do_not_hide_that_it_is_ready(sockets: Sockets) -> None:

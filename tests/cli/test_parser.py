@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from tokenspeed.cli.parser import Parser, nearest, seconds, size, whole
+from tokenspeed.cli.parser import Parser, context, json_object, nearest, seconds, size, whole
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,28 @@ def test_sizes(text: str, count: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("32768", 32768), ("32k", 32000), ("32K", 32768), ("25.6k", 25600), ("1m", 10**6), ("1M", 1 << 20)],
+)
+def test_contexts(text: str, tokens: int) -> None:
+    assert context(text) == tokens
+    assert context("auto") == context("-1") == "auto"
+
+
+@pytest.mark.parametrize("text", ["", "0", "-2", "1.5", "32kb", "4G", "automatic", "9999999K"])
+def test_what_is_no_context(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="not auto or a number of tokens"):
+        context(text)
+
+
+def test_json_objects() -> None:
+    assert json_object('{"a": {"b": [1]}}') == {"a": {"b": [1]}}
+    for text in ("", "[1]", "{a: 1}", "3"):
+        with pytest.raises(argparse.ArgumentTypeError, match="not a JSON object"):
+            json_object(text)
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("1.5", 1.5)])

@@ -12,7 +12,7 @@ from tokenspeed.cli.parser import whole
 from tokenspeed.cli.settings import Group, Setting, options
 from tokenspeed.cli.sources import Settings, read_settings
 from tokenspeed.cli.told import as_toml
-from tokenspeed.config import CommandConfig, EngineConfig, ServerConfig
+from tokenspeed.config import CommandConfig, EngineConfig, Secret, ServerConfig
 
 Write = Callable[[str], str]
 
@@ -76,7 +76,7 @@ def test_without_anything_all_is_as_the_structs_say() -> None:
 
 
 def test_every_field_that_a_caller_may_set_has_its_setting() -> None:
-    fixed = {"keep_alive_s", "idle_s_max"}
+    fixed = {"keep_alive_s"}
     there = {(option.group.config, option.setting.field) for option in options()}
     for kind in (EngineConfig, ServerConfig, CommandConfig):
         for field in kind.__struct_fields__:
@@ -86,10 +86,14 @@ def test_every_field_that_a_caller_may_set_has_its_setting() -> None:
 def test_every_setting_is_read_from_the_command_line() -> None:
     words = (
         "m.gguf --served-model-name n --device cuda --dtype bfloat16 --load-format dummy --max-model-len 100 "
+        '--revision v1 --hf-overrides {"rope_theta":1e6} --generation-config vllm '
         "--max-num-seqs 3 --chunked-prefill-size 64 --mixed-prefill-size 32 --gpu-memory-utilization 0.5 "
         "--overlap 0 --kv-cache-memory-bytes 1.5G --no-enable-prefix-caching --stall-limit 2 --host ::1 --port 1 "
         "--drain-timeout 0 --max-request-bytes 1K --no-http --socket s --stop-with-stdin --log-level debug --quiet "
-        "--admission-growth-tokens 5"
+        "--admission-growth-tokens 5 --max-queued-requests 6 --max-queued-bytes 7K --api-key a:b --api-key c "
+        "--api-key-file f --admin-key d --open-metrics --allowed-hosts h --allowed-origins o --max-header-bytes 9K "
+        "--trust-request-chat-template --max-json-depth 11 --max-json-items 12 --header-timeout 13 --body-timeout 14 "
+        "--write-timeout 15 --idle-timeout 16 --max-connections 17"
     )
     found = read_settings(words.split())
     assert found.config(EngineConfig) == EngineConfig(
@@ -98,6 +102,9 @@ def test_every_setting_is_read_from_the_command_line() -> None:
         device="cuda",
         dtype="bfloat16",
         load_format="dummy",
+        revision="v1",
+        hf_overrides={"rope_theta": 1e6},
+        generation_config="vllm",
         max_model_len=100,
         max_num_seqs=3,
         chunked_prefill_size=64,
@@ -107,10 +114,33 @@ def test_every_setting_is_read_from_the_command_line() -> None:
         kv_cache_bytes=3 << 29,
         enable_prefix_caching=False,
         admission_growth_tokens=5,
+        max_queued_requests=6,
+        max_queued_bytes=7 << 10,
         stall_limit_s=2.0,
     )
     assert found.config(ServerConfig) == ServerConfig(
-        host="::1", port=1, drain_timeout_s=0.0, request_bytes_max=1024, http=False, socket="s", stop_with_stdin=True
+        host="::1",
+        port=1,
+        drain_timeout_s=0.0,
+        request_bytes_max=1024,
+        http=False,
+        socket="s",
+        stop_with_stdin=True,
+        api_keys=(Secret("a:b"), Secret("c")),
+        api_key_file="f",
+        admin_key=Secret("d"),
+        open_metrics=True,
+        allowed_hosts=("h",),
+        allowed_origins=("o",),
+        trust_request_chat_template=True,
+        header_bytes_max=9 << 10,
+        json_depth_max=11,
+        json_items_max=12,
+        header_timeout_s=13.0,
+        body_timeout_s=14.0,
+        write_timeout_s=15.0,
+        idle_s_max=16,
+        connections_max=17,
     )
     assert found.config(CommandConfig) == CommandConfig(log_level="debug", quiet=True)
     assert "default" not in {source for _, source in sources(found).values()}

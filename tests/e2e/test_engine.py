@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Record
-from tests.dummies import write_shape
+from tests.dummies import SHAPE, write_shape
 from tests.e2e.harness import Heard, chat, greedy, hear, hear_all, ids_prompt, run, settled
 from tests.tiny import HEAD_DIM, KV_HEADS, LAYERS
 from tokenspeed.config import PAGE_TOKENS_CPU, EngineConfig
 from tokenspeed.engine import AsyncEngine, Engine
 from tokenspeed.errors import EngineError, StartError, UserError
 from tokenspeed.messages.base import pack_ids
-from tokenspeed.messages.engine import SchedulerStats
+from tokenspeed.messages.engine import EndId, SchedulerStats
 from tokenspeed.messages.tokenizer import Chat, Ids, Text
 from tokenspeed.sampling import SamplingParams
 
@@ -65,6 +65,19 @@ def test_whole_prompt_cached_still_draws_the_same_token(tiny_model: Path) -> Non
             assert warm.cached_tokens == (length - 1) // 16 * 16
 
     run(work, tiny_model)
+
+
+def test_defaults_and_ends_of_the_model(tiny_model: Path, tmp_path: Path) -> None:
+    """A request that says nothing gets what the model's maker recommends: here, greedy ids."""
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.0, "max_new_tokens": 1}')
+
+    async def work(engine: AsyncEngine) -> None:
+        assert engine.ends == (EndId(2, "<|im_end|>", ("GGUF eos_token_id", "chat template")),)
+        wanted = await hear(engine.generate(ids_prompt(1, 20), SamplingParams(temperature=0.0)))
+        assert (await hear(engine.generate(ids_prompt(1, 20)))).ids == wanted.ids
+        assert len(wanted.ids) > 1
+
+    run(work, tiny_model, generation_config=str(tmp_path), max_model_len=64)
 
 
 def test_namespaces_do_not_share_pages(tiny_model: Path) -> None:
@@ -215,7 +228,7 @@ def test_synchronous_engine(tiny_model: Path) -> None:
         ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
         ({"max_model_len": 1_000_000}, "max_model_len"),
         ({"device": "cpu", "dtype": "float8"}, "float32"),
-        ({"load_format": "pickle"}, "auto and dummy are allowed"),
+        ({"load_format": "pickle"}, "auto, safetensors, gguf, dummy are allowed"),
         ({"gpu_memory_utilization": 0.99}, "0.1 to 0.98"),
         ({"kv_cache_bytes": 30 * PAGE_BYTES}, "464"),
     ],
@@ -230,10 +243,16 @@ def test_a_wrong_setting_stops_the_start(tiny_model: Path, settings: dict[str, o
 
 
 def test_dummy_weights_serve_ids_text_and_messages(tmp_path: Path) -> None:
+    """With half of the layers and a longer context than config.json says: all actors go by the overrides."""
+    overrides = {"num_hidden_layers": 2, "vocab_size": 1030, "rope_scaling": {"rope_type": "yarn", "factor": 2.0}}
+
     async def work(engine: AsyncEngine) -> list[Heard]:
+        assert (engine.checkpoint.layers, engine.model.max_model_len) == (2, 2 * SHAPE["max_position_embeddings"])
+        with pytest.raises(UserError, match="0 to 1029 are allowed"):
+            await hear(engine.generate(Ids(pack_ids([1030]))))
         prompts = (Ids(pack_ids(range(256, 1024))), Text("Hello"), chat("Hello"))
         return [await hear(engine.generate(prompt, greedy(8))) for prompt in prompts]
 
-    replies = run(work, write_shape(tmp_path), load_format="dummy", device="cpu")
+    replies = run(work, write_shape(tmp_path), load_format="dummy", device="cpu", hf_overrides=overrides)
     assert [(len(reply.ids), reply.finish) for reply in replies] == [(8, "length")] * 3
     assert all(reply.text for reply in replies)

@@ -57,6 +57,7 @@ def test_what_is_asked_overrides_the_defaults(monkeypatch: pytest.MonkeyPatch) -
     [
         (EngineConfig(device="cuda"), "no NVIDIA GPU: no node. Install"),
         (EngineConfig(device="tpu"), "'tpu'; auto, cpu and cuda are allowed"),
+        (EngineConfig(device="cpu", dtype="half"), "dtype is 'float16', whose numbers end at 65504"),
         (EngineConfig(device="cpu", dtype="bfloat16"), "the CPU executor computes in 'int8' and 'float32' only"),
         (EngineConfig(dtype="float16"), "'float16'"),
     ],

@@ -88,15 +88,19 @@ async def _drive(checkpoint: Path, rendezvous: Path, plans: Sequence[StepPlan]) 
         await ranks.supervisor.stop()
 
 
-@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
-def test_two_ranks_equal_one(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("family", "biases"), [("Llama", {"attention_bias": True, "mlp_bias": True}), ("Qwen2", {}), ("Qwen3", {})]
+)
+def test_two_ranks_equal_one(
+    family: str, biases: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each rank holds half of the heads; plans written for one that holds them all bring the same ids.
 
     The ranks share the vocabulary out as well: if the second one drew another id than the first,
     what follows would differ.
     """
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    checkpoint = save_folder(random_model(family, vocab_size=260), tmp_path / "checkpoint")
+    checkpoint = save_folder(random_model(family, vocab_size=260, **biases), tmp_path / "checkpoint")
     whole = load(checkpoint)
     driver = Driver(whole)
     wanted = _script(driver)

@@ -88,6 +88,7 @@ def llama_keys(**changes: int | str) -> list[bytes]:
         "llama.context_length": 128,
         "llama.block_count": 2,
         "llama.embedding_length": 64,
+        "llama.feed_forward_length": 96,
         "llama.attention.head_count": 4,
         "llama.attention.head_count_kv": 2,
         "llama.vocab_size": 256,

@@ -20,7 +20,10 @@ from tokenspeed.formats.checkpoint import describe
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
     "hidden_size": 64,
+    "intermediate_size": 96,
+    "rms_norm_eps": 1e-5,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -82,7 +85,8 @@ GGUF_REFUSED = {
     "architecture": ({"architecture": "mamba"}, "architecture mamba; supported here: llama, qwen2, qwen3"),
     "part": ({"split.count": 3}, "one of 3 parts; join them: `llama-gguf-split --merge"),
     "adapter": ({"general.type": "adapter"}, "is of type adapter; give the model"),
-    "type": ({"kind": 12}, "stores w as Q4_K; F32, F16, BF16, Q8_0, Q4_0, Q4_1 can be read"),
+    "type": ({"kind": 24}, "stores w as I8; F32, F16, BF16, Q8_0, Q4_0, Q4_1, .*MXFP4 can be read"),
+    "vector in blocks": ({"kind": 12}, "stores w as Q4_K; F32, F16, BF16 can be read for vectors"),
     "no layers": ({"block_count": 0}, "layers is 0; it must be at least 1"),
     "damaged layers": ({"block_count": 2**32 - 1}, "layers is 4294967295; at most 1024"),
     "no heads": ({"head_count": 0}, "heads is 0"),
@@ -147,3 +151,38 @@ def test_dummy_weights_are_not_looked_at(tmp_path: Path) -> None:
     assert found.kv_elements_per_token == whole.kv_elements_per_token
     with pytest.raises(StartError, match="supported here"):
         describe(folder(tmp_path, architectures=["GPT2LMHeadModel"]), dummy=True)
+
+
+@pytest.mark.parametrize(
+    ("rope", "longest", "default"),
+    [
+        ({}, 128, 128),
+        ({"type": "linear", "factor": 4.0}, 512, 512),
+        ({"rope_type": "dynamic", "factor": 2.0}, 256, 128),
+        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}, 128, 128),
+        ({"type": "yarn", "factor": 4.0}, 512, 512),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}, 128, 128),
+        ({"rope_type": "yarn", "original_max_position_embeddings": 32}, 128, 128),
+    ],
+)
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_rope_stretches_the_context(tmp_path: Path, key: str, rope: Any, longest: int, default: int) -> None:
+    """Old keys and new ones; dynamic rope changes short texts too, so that a long context has to be asked for."""
+    found = describe(folder(tmp_path, **{key: rope}))
+    assert (found.max_position, found.context_default) == (longest, default)
+
+
+def test_rope_of_a_gguf_stretches_the_context(tmp_path: Path) -> None:
+    scaling: dict[str, Any] = {"llama.rope.scaling.original_context_length": 128, "llama.rope.scaling.factor": 4}
+    assert describe(gguf(tmp_path, **{"llama.rope.scaling.type": "yarn", **scaling})).max_position == 512
+    found = describe(gguf(tmp_path, **{"llama.rope.scaling.type": "yarn", "context_length": 2048, **scaling}))
+    assert found.max_position == 2048
+    assert describe(gguf(tmp_path, **{"llama.rope.scaling.type": "linear", **scaling})).max_position == 512
+
+
+def test_a_window_bounds_the_context(tmp_path: Path) -> None:
+    mistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
+    found = describe(folder(tmp_path, **mistral, sliding_window=100))
+    assert (found.window, found.max_position, found.context_default) == (100, 100, 100)
+    assert describe(folder(tmp_path, **mistral, sliding_window=4096)).max_position == 128
+    assert describe(gguf(tmp_path, u32_key("llama.attention.sliding_window", 64))).max_position == 64

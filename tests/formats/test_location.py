@@ -43,7 +43,7 @@ def test_refusals(tmp_path: Path) -> None:
     fill(tmp_path, "w.safetensors", "w.bin", "w.pt", "w.txt")
     cases = {
         "absent.gguf": "does not exist; give a folder with config.json",
-        "org/model": "hf download org/model --local-dir model",
+        "org/model": "or the name of a model on the Hugging Face Hub",
         str(tmp_path / "a" / "b"): "does not exist; give",
         str(tmp_path / "w.safetensors"): f"give the folder .*{tmp_path}",
         str(tmp_path / "w.bin"): "pickled weights.*safe_serialization",

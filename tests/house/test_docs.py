@@ -56,3 +56,15 @@ def test_every_code_that_the_server_answers_is_described() -> None:
     for path in REPOSITORY.glob("tokenspeed/**/*.py"):
         for code in re.findall(r"\bcode ?= ?\"([a-z_]+)\"", path.read_text()):
             assert f"`{code}`" in HTTP_API or code in elsewhere | clients, f"{path}: {code}"
+
+
+def test_the_guide_to_a_new_model_names_what_is_there() -> None:
+    guide = (REPOSITORY / "docs/add-a-model.md").read_text()
+    paths = set(re.findall(r"`((?:tokenspeed|tests|kernels|tools)/[\w./]+)", guide))
+    assert len(paths) > 10
+    sources = "".join((REPOSITORY / path).read_text() for path in paths if path.endswith(".py"))
+    assert not [path for path in paths if not (REPOSITORY / path).exists()]
+    for name in re.findall(r"`([A-Z_]\w+)`", guide):
+        assert re.search(rf"\b{name}\b", sources), name
+    for line in re.findall(r"^ +(?:class|chain|def|super|self)\b.+$", guide, re.MULTILINE):
+        assert line.strip().split("(")[0] in sources, line

@@ -87,7 +87,9 @@ ROWS = [((1, 0),), ((1, 62), (1, 63), (1, 64)), ((33, 0), (1, 511), (7, 508)), (
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), SHAPES)
 @pytest.mark.parametrize("page_tokens", [16, 20])
 @pytest.mark.parametrize("rows", ROWS, ids=str)
-def test_attention(heads: int, kv_heads: int, head_dim: int, page_tokens: int, rows: tuple[tuple[int, int], ...]) -> None:
+def test_attention(
+    heads: int, kv_heads: int, head_dim: int, page_tokens: int, rows: tuple[tuple[int, int], ...]
+) -> None:
     asked = rows_of(page_tokens, *rows)
     keys, values = (draw(PAGES, page_tokens, kv_heads, head_dim) for _ in range(2))
     queries = draw(sum(count for count, _ in rows), heads, head_dim)

@@ -89,11 +89,10 @@ def test_rope_spellings_mean_the_same(settings: dict[str, Any], tmp_path: Path) 
     [
         ({"model_type": "mamba"}, "model_type is mamba; llama, mistral, qwen2, qwen3"),
         ({"hidden_act": "gelu"}, "hidden_act is gelu; silu"),
-        ({"attention_bias": True}, "attention_bias is True"),
-        ({"mlp_bias": True}, "mlp_bias is True"),
+        ({"model_type": "mistral", "attention_bias": True}, "attention_bias is True; False is supported here for mis"),
+        ({"model_type": "qwen3", "mlp_bias": True}, "mlp_bias is True"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
-        ({"model_type": "qwen3", "attention_bias": True}, "attention_bias is True"),
         ({"rope_scaling": {"rope_type": "longrope"}}, "rope type is longrope; default, linear, dynamic, llama3"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 0.5}}, "rope setting factor is 0.5"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4, "beta_slow": 64}}, "beta_slow and beta_fast are 64.0"),
@@ -199,5 +198,5 @@ def test_window_of_a_gguf_file() -> None:
 def test_folder_without_configuration(tmp_path: Path) -> None:
     """Weights alone are not enough."""
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(StartError, match=r"config\.json cannot be read"):
+    with pytest.raises(StartError, match=r"no config\.json: download it too"):
         read_shape(tmp_path)

@@ -15,8 +15,11 @@ from tests.server.fake_engine import FakeEngine
 from tokenspeed.config import ServerConfig
 from tokenspeed.server.app import build_app
 from tokenspeed.server.bind import bind, url_of
+from tokenspeed.server.descriptors import connections_max, raise_file_limit
+from tokenspeed.server.doorman import Access
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
+from tokenspeed.server.tenants import TenantEngine
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -55,7 +58,8 @@ async def opened(engine: FakeEngine, **settings: Any) -> AsyncIterator[Door]:
     """Yield an open door in front of `engine`."""
     sock = bind("127.0.0.1", 0)
     config = ServerConfig(**settings)
-    server = HttpServer(build_app(engine, config, Probes(engine)), [sock], config.idle_s_max)
+    app = build_app(TenantEngine(engine), config, Probes(engine), Access(config.access, config.host))
+    server = HttpServer(app, [sock], config.limits, connections_max(config.connections_max, raise_file_limit()))
     url = url_of(sock)
     await server.start()
     try:
@@ -81,7 +85,7 @@ def knock(
 
 def request_bytes(body: bytes, *headers: str, path: str = CHAT) -> bytes:
     """Return a POST as it goes over the wire."""
-    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
 from tokenspeed.errors import EngineError
-from tokenspeed.messages.engine import SchedulerStats
+from tokenspeed.messages.engine import EndId, SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
 
@@ -61,7 +61,7 @@ async def act(step: Step) -> None:
 
 
 class Stream:
-    def __init__(self, engine: FakeEngine, request: int, steps: Sequence[Step]) -> None:
+    def __init__(self, engine: FakeEngine, request: int, steps: Iterable[Step]) -> None:
         self.request = request
         self._engine = engine
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,7 +74,7 @@ class Stream:
     def __aiter__(self) -> AsyncIterator[Output]:
         return self._outputs
 
-    async def _run(self, steps: Sequence[Step]) -> AsyncIterator[Output]:
+    async def _run(self, steps: Iterable[Step]) -> AsyncIterator[Output]:
         await self.accepted()
         for step in steps:
             if not isinstance(step, Output):
@@ -121,7 +121,7 @@ class FakeEngine:
         config: EngineConfig | None = None,
         *,
         on_event: Callable[[str], None] | None = None,
-        script: Sequence[Sequence[Step]] = (HELLO,),
+        script: Sequence[Iterable[Step]] = (HELLO,),
         accept: Sequence[Step] = (),
         start: Sequence[Step] = (),
     ) -> None:
@@ -131,6 +131,7 @@ class FakeEngine:
         self.model = ModelConfig(path="/models/fake.gguf", served_name=name, max_model_len=2048)
         self.device = DEVICE_DEFAULTS["cpu"]
         self.checkpoint = Checkpoint()
+        self.ends = (EndId(2, "<|im_end|>", ("config.json", "chat template")),)
         self.script = list(script)
         self.accept = accept
         self.start_steps = start

@@ -7,6 +7,7 @@ import pytest
 
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
+from tokenspeed.generation import GenerationDefaults
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.ask import MESSAGES_MAX, ChatAsk, chat_ask
 from tokenspeed.server.parse import decode_json, decode_msgpack
@@ -31,6 +32,14 @@ def refused(**more: Any) -> UserError:
 def test_absent_settings_are_the_defaults() -> None:
     assert ask().sampling == SamplingParams()
     assert not ask().stream
+
+
+def test_the_model_s_defaults_fill_what_a_request_leaves_out() -> None:
+    defaults = GenerationDefaults(temperature=0.6, top_p=0.95, top_k=20, min_p=0.05, repetition_penalty=1.1)
+    model = msgspec.structs.replace(MODEL, defaults=defaults)
+    asked = {"messages": [USER], "temperature": 0, "top_p": 1.0, "top_k": None}
+    sampling = chat_ask(decode_json(msgspec.json.encode(asked), ChatRequest), model).sampling
+    assert sampling == SamplingParams(temperature=0.0, top_p=1.0, top_k=20, min_p=0.05, repetition_penalty=1.1)
 
 
 def test_null_is_absent_for_every_optional_field() -> None:

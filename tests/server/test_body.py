@@ -4,10 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
-import pytest
-
 from tests.server.doors import CHAT, HI, Door, knock, request_bytes
-from tokenspeed.server import body as body_module
 
 LIMIT = 4096
 
@@ -60,14 +57,13 @@ def test_compressed_bodies_are_refused_by_name() -> None:
     knock(test)
 
 
-def test_a_body_that_stops_coming_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_stops_coming_is_408() -> None:
     async def test(door: Door) -> None:
         answer = await door.send_raw(request_bytes(b"{", "Connection: close").replace(b": 1\r\n", b": 100\r\n"))
         assert b" 408 " in answer
         assert b'"code":"timeout"' in answer
 
-    monkeypatch.setattr(body_module, "SILENCE_S_MAX", 0.05)
-    knock(test)
+    knock(test, body_timeout_s=0.05)
 
 
 def test_a_client_that_leaves_in_its_body_reaches_no_engine() -> None:

@@ -54,7 +54,9 @@ def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -
     async def test(door: Door) -> None:
         _, writer = await door.connect()
         body = b'{"messages":[{"role":"user","content":"x"}]}'
-        writer.write(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (CHAT.encode(), len(body), body))
+        writer.write(
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (CHAT.encode(), len(body), body)
+        )
         await until(lambda: door.engine.requests_open == 1)
         writer.close()
         await until(lambda: door.engine.cancelled == [1])

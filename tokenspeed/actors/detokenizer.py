@@ -56,7 +56,8 @@ class DetokenizerActor(Actor):
         self._phase("vocabulary", 30.0)
         loop = asyncio.get_running_loop()
         model = self._config.model
-        load = partial(load_vocabulary, model.path, dummy=model.load_format == "dummy")
+        dummy = model.load_format == "dummy"
+        load = partial(load_vocabulary, model.path, dummy=dummy, overrides=model.hf_overrides)
         vocabulary = await loop.run_in_executor(None, load)
         self._token_bytes = vocabulary.token_bytes
 

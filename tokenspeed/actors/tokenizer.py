@@ -19,7 +19,7 @@ from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.messages.base import Message
-from tokenspeed.messages.engine import Refused
+from tokenspeed.messages.engine import ModelEnds, Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
 from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Ids, Prompt, TokenizerMessage
 from tokenspeed.sampling import SamplingParams
@@ -49,6 +49,7 @@ class TokenizerActor(Actor):
         self._phase("tokenizer", 30.0)
         loop = asyncio.get_running_loop()
         self._builder = await loop.run_in_executor(self._threads, load_prompt_builder, self._config)
+        self._outbox.send("engine", ModelEnds(self._builder.ends))
 
     def receive(self, sender: str, message: Message) -> None:
         """Take one message of the engine."""
@@ -67,6 +68,7 @@ class TokenizerActor(Actor):
             task.cancel()
         for threads in (self._threads, self._giants):
             threads.shutdown(wait=False, cancel_futures=True)
+        self._builder.close()
 
     def _cancel(self, request: int) -> None:
         # A request that has left already is the scheduler's, which got its own Cancel before this
@@ -92,7 +94,7 @@ class TokenizerActor(Actor):
     async def _answer(self, request: GenerateRequest) -> Submit | Refused:
         loop = asyncio.get_running_loop()
         try:
-            threads = self._giants if _prompt_bytes(request.prompt) > GIANT_BYTES else self._threads
+            threads = self._giants if _may_take_long(request.prompt) else self._threads
             return await loop.run_in_executor(threads, self._submit, request)
         except TokenSpeedError as error:
             return Refused(request.request, error.info())
@@ -128,6 +130,10 @@ class TokenizerActor(Actor):
         wrong = next((token for token in sampling.stop_token_ids if token >= vocab_tokens), None)
         if wrong is not None:
             raise UserError(f"stop_token_ids has {wrong}; 0 to {vocab_tokens - 1} are allowed.", param="stop_token_ids")
+
+
+def _may_take_long(prompt: Prompt) -> bool:
+    return _prompt_bytes(prompt) > GIANT_BYTES or (isinstance(prompt, Chat) and prompt.template != "")
 
 
 def _prompt_bytes(prompt: Prompt) -> int:

@@ -37,10 +37,15 @@ def greet(screen: Screen, engine: EngineLike, config: ServerConfig, sockets: Soc
         )
     device = "GPU" if engine.device.name == "cuda" else "CPU"
     screen.say(f"  computed on the {device} in {model.dtype}, context {model.max_model_len:,} tokens")
+    if defaults := model.defaults.values():
+        told = ", ".join(f"{name} {value:g}" for name, value in defaults.items())
+        screen.say(f"  where a request does not say: {told} ({model.defaults.source})")
     if sockets.http is not None:
         screen.say(f"  {url_of(sockets.http)} (loading; /ready tells when)")
-        if config.host not in LOOPBACK:
-            screen.say(f"  warning: {config.host} can be reached from elsewhere, and no key protects it")
+        if config.host not in LOOPBACK and not (config.api_keys or config.api_key_file):
+            screen.say(
+                f"  warning: {config.host} can be reached from elsewhere, and no key protects it: --api-key-file"
+            )
     screen.say(f"  {sockets.unix_path}")
 
 
@@ -52,6 +57,8 @@ async def tell_ready(screen: Screen, engine: EngineLike, sockets: Sockets, took_
         screen.say(f"KV cache: {pages:,} pages of {page_tokens} tokens, {pages * page_tokens:,} tokens in all")
     except TokenSpeedError as error:
         screen.say(f"KV cache: not known ({error})")
+    for end in engine.ends:
+        screen.say(f"replies end at {end.text} (id {end.id}: {', '.join(end.sources)})")
     screen.say(f"ready in {took_s:.1f} s")
     if sockets.http is not None:
         screen.say(f"\n{curl(url_of(sockets.http), engine.model.served_name)}\n")

@@ -38,6 +38,7 @@ PACKAGES = (
     "tokenizers",
     "safetensors",
     "gguf",
+    "huggingface-hub",
     "triton",
 )
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "asimd")

@@ -12,7 +12,15 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
+import msgspec
+
+from tokenspeed.config import AUTO
+
+# As vLLM reads them: small letters count in thousands, capital ones in powers of 1024.
+TOKEN_UNITS = {"": 1, "k": 10**3, "m": 10**6, "K": 1 << 10, "M": 1 << 20}
+_TOKENS = re.compile(r"(\d+(?:\.\d+)?)([kmKM]?)")
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
@@ -75,6 +83,25 @@ def fraction(low: float, high: float) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def context(text: str) -> int | Literal["auto"]:
+    """Read a number of tokens: 32768, 32k (32,000), 32K (32,768), or auto, which may be written -1."""
+    if text in (AUTO, "-1"):
+        return AUTO
+    found = _TOKENS.fullmatch(text.strip())
+    value = float(found[1]) * TOKEN_UNITS[found[2]] if found else 0.0
+    if not 1 <= value < 1 << 31 or value != int(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {AUTO} or a number of tokens such as 32768, 32k or 32K")
+    return int(value)
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object ({error})") from None
 
 
 def seconds(text: str) -> float:

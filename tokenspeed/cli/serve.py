@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tokenspeed.cli.arguments import hide_argument
 from tokenspeed.cli.screen import Screen
 from tokenspeed.cli.sources import Settings, read_settings
 from tokenspeed.cli.told import as_toml
@@ -39,6 +40,8 @@ def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
     if settings.print_config:
         print(as_toml(settings), end="")
         return 0
+    for secret in settings.secrets():
+        hide_argument(secret)
     command = settings.config(CommandConfig)
     screen = Screen(sys.stderr, command.quiet)
     if settings.config(EngineConfig).model is None and make_engine is None and find_demo() is None:

@@ -17,10 +17,9 @@ from typing import Literal, NamedTuple, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
-from tokenspeed.cli.parser import UNITS, fraction, seconds, size, whole
+from tokenspeed.cli.parser import UNITS, context, fraction, json_object, seconds, size, whole
 from tokenspeed.config import (
     DEVICE_DEFAULTS,
-    DTYPES,
     GPU_MEMORY_UTILIZATION_MAX,
     GPU_MEMORY_UTILIZATION_MIN,
     LOAD_FORMATS,
@@ -28,6 +27,7 @@ from tokenspeed.config import (
     PREFIX,
     CommandConfig,
     EngineConfig,
+    Secret,
     ServerConfig,
 )
 
@@ -72,7 +72,8 @@ MODEL = Group(
     (
         Setting(
             "model",
-            "folder with safetensors, or .gguf file",
+            "folder with safetensors, .gguf file, or name on the Hugging Face Hub: owner/name, owner/name:QUANT, "
+            "owner/name/file.gguf",
             "MODEL",
             unset="the demo model",
             positional=True,
@@ -83,8 +84,8 @@ MODEL = Group(
         ),
         Setting(
             "dtype",
-            "type computed in",
-            choices=("auto", *dict.fromkeys(name for names in DTYPES.values() for name in names)),
+            "type computed in: auto, float32, bfloat16",
+            "TYPE",
             unset=f"auto: {_by_device('dtype')}",
         ),
         Setting(
@@ -94,10 +95,26 @@ MODEL = Group(
         ),
         Setting(
             "max_model_len",
-            "longest context, prompt and reply together",
+            "longest context, prompt and reply together, such as 32768 or 32K; auto: what memory has room for",
             "TOKENS",
-            whole(1, 2**31 - 1),
+            context,
             unset="the model's",
+            spelled=True,
+        ),
+        Setting("revision", "branch, tag or commit of MODEL on the Hub", "REVISION", unset="main"),
+        Setting(
+            "hf_overrides",
+            "settings merged into MODEL's config.json, such as "
+            """{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}""",
+            "JSON",
+            json_object,
+            unset="none",
+        ),
+        Setting(
+            "generation_config",
+            "sampling of requests that leave it open: as MODEL recommends, neutral, or as generation_config.json "
+            "in DIR says",
+            "auto|vllm|DIR",
         ),
     ),
 )
@@ -155,7 +172,86 @@ HTTP = Group(
         Setting("port", "TCP port, 0 for a free one", "PORT", whole(0, 65535)),
         Setting("http", "open the HTTP port as well"),
         Setting("socket", "path of the Unix socket", "PATH", unset="in the runtime folder"),
-        Setting("request_bytes_max", "largest request body", "SIZE", size, name="max-request-bytes", spelled=True),
+        Setting(
+            "trust_request_chat_template",
+            "honour chat templates that come with requests; they run in a process of their own",
+        ),
+    ),
+)
+
+ACCESS = Group(
+    "access",
+    ServerConfig,
+    (
+        Setting(
+            "api_keys",
+            "key that requests need, KEY or NAME:KEY; may be repeated; other users may see it for a moment: prefer "
+            "--api-key-file or the variable",
+            "KEY",
+            Secret,
+            name="api-key",
+            secret=True,
+        ),
+        Setting("api_key_file", "file with keys, one on a line; read again on SIGHUP", "PATH"),
+        Setting("admin_key", "key for /flush_cache, /stats and, with keys, /metrics", "KEY", Secret, secret=True),
+        Setting("open_metrics", "/metrics without a key, for everybody"),
+        Setting(
+            "allowed_hosts",
+            "name under which a server without keys may be asked too, * for all; may be repeated",
+            "NAME",
+        ),
+        Setting(
+            "allowed_origins", "web pages that may ask, https://chat.example, * for all; may be repeated", "ORIGIN"
+        ),
+    ),
+)
+
+LIMITS = (
+    Group(
+        "limits",
+        ServerConfig,
+        (
+            Setting("request_bytes_max", "largest request body", "SIZE", size, name="max-request-bytes", spelled=True),
+            Setting(
+                "header_bytes_max", "all headers of a request", "SIZE", size, name="max-header-bytes", spelled=True
+            ),
+            Setting("json_depth_max", "levels of nesting in a body", "N", whole(8, 500), name="max-json-depth"),
+            Setting("json_items_max", "values and names in a body", "N", whole(1, 1 << 30), name="max-json-items"),
+            Setting("header_timeout_s", "seconds for a request's headers", "S", seconds, name="header-timeout"),
+            Setting("body_timeout_s", "seconds between two pieces of a body", "S", seconds, name="body-timeout"),
+            Setting(
+                "write_timeout_s",
+                "seconds in which a client may take nothing of its answer",
+                "S",
+                seconds,
+                name="write-timeout",
+            ),
+            Setting(
+                "idle_s_max",
+                "seconds after which a connection that nobody uses is closed",
+                "S",
+                whole(1, 1 << 20),
+                name="idle-timeout",
+            ),
+            Setting(
+                "connections_max",
+                "open connections",
+                "N",
+                whole(1, 1 << 20),
+                name="max-connections",
+                unset="what the limit of open files leaves room for, at most 16384",
+            ),
+        ),
+    ),
+    Group(
+        "limits",
+        EngineConfig,
+        (
+            Setting(
+                "max_queued_requests", "requests that wait beside those computed; more get 503", "N", whole(0, 1 << 20)
+            ),
+            Setting("max_queued_bytes", "prompts of all open requests; more get 503", "SIZE", size, spelled=True),
+        ),
     ),
 )
 
@@ -194,7 +290,7 @@ LOGGING = Group(
     ),
 )
 
-GROUPS = (MODEL, MEMORY, HTTP, *OPERATION, LOGGING)
+GROUPS = (MODEL, MEMORY, HTTP, ACCESS, *LIMITS, *OPERATION, LOGGING)
 
 # Names that others know and this server has not, with what to do instead.
 REFUSED = {

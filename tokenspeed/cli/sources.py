@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar, cast
 
@@ -19,7 +19,7 @@ import msgspec
 
 from tokenspeed.cli.parser import Parser, nearest
 from tokenspeed.cli.settings import REFUSED, Option, options
-from tokenspeed.config import PREFIX, settings_environment
+from tokenspeed.config import PREFIX, Secret, settings_environment
 from tokenspeed.errors import UserError
 
 Config = TypeVar("Config", bound=msgspec.Struct)
@@ -55,6 +55,13 @@ class Settings:
     def config(self, kind: type[Config]) -> Config:
         """Return the struct `kind` with its fields as found; fields that are no setting keep their default."""
         return kind(**{one.option.setting.field: one.value for one in self.found if one.option.group.config is kind})
+
+    def secrets(self) -> Iterator[str]:
+        """Yield the secrets that stand on the command line, where others can see them."""
+        for one in self.found:
+            if one.option.setting.secret and one.source == one.option.flag:
+                for value in one.value if isinstance(one.value, tuple) else (one.value,):
+                    yield value.value if isinstance(value, Secret) else str(value)
 
 
 def read_settings(argv: Sequence[str]) -> Settings:

@@ -23,6 +23,7 @@ import msgspec
 from tokenspeed.actors.health import ActorHealth
 from tokenspeed.actors.supervisor import Supervisor
 from tokenspeed.config import EngineConfig
+from tokenspeed.engine.admission import Admission
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
 from tokenspeed.engine.stream import Stream
 from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, fatal_request
@@ -30,7 +31,9 @@ from tokenspeed.messages.base import Message
 from tokenspeed.messages.engine import (
     Accepted,
     CacheFlushed,
+    EndId,
     EngineMessage,
+    ModelEnds,
     OutputDelta,
     Refused,
     SchedulerStats,
@@ -54,13 +57,18 @@ class EngineHealth(msgspec.Struct, frozen=True):
 
 
 class AsyncEngine:
-    """Serves one model. `AsyncEngine(config)`, then `await start()`, then `generate`; at last `close`."""
+    """Serves one model. `AsyncEngine(config)`, then `await start()`, then `generate`; at last `close`.
+
+    The constructor downloads a model of the Hugging Face Hub that is not here yet, and blocks meanwhile.
+    """
 
     def __init__(self, config: EngineConfig, *, on_event: Callable[[str], None] | None = None) -> None:
         self.config = config
-        self.checkpoint, self.model, self.device = resolve(config)
         self._on_event = on_event or (lambda text: None)
+        self.checkpoint, self.model, self.device = resolve(config, self._on_event)
+        self.ends: tuple[EndId, ...] = ()  # known once it has started
         self._streams: dict[int, Stream] = {}
+        self._admission = Admission(self.device.max_num_seqs + config.max_queued_requests, config.max_queued_bytes)
         self._calls: dict[int, asyncio.Future[Message]] = {}
         self._next_request = 1
         self._fence_epoch: int | None = None
@@ -119,11 +127,14 @@ class AsyncEngine:
     def generate(
         self, prompt: Prompt, sampling: SamplingParams | None = None, *, namespace: str = "", session: str = ""
     ) -> Stream:
-        """Open a request and return its stream. Raises `UserError` or `EngineError` (503) at once."""
+        """Open a request and return its stream. Raises `UserError` or `EngineError` (503) at once.
+
+        Without `sampling` the model's own defaults apply.
+        """
         if self._draining:
             raise EngineError("The engine is shutting down.", status=503, code="draining")
         self._check_started()
-        return self._open(prompt, sampling or SamplingParams(), namespace, session)
+        return self._open(prompt, sampling or self.model.defaults.sampling(), namespace, session)
 
     def ring_fill(self) -> dict[str, int]:
         """Return the bytes that wait in each ring, by "writer to reader"."""
@@ -176,6 +187,7 @@ class AsyncEngine:
     def _open(self, prompt: Prompt, sampling: SamplingParams, namespace: str, session: str) -> Stream:
         self._check_not_lost()
         sampling.check()
+        self._admission.enter(prompt)
         seed = secrets.randbits(64) if sampling.seed is None else sampling.seed & UINT64_MAX
         sampling = msgspec.structs.replace(sampling, seed=seed)
         number, self._next_request = self._next_request, self._next_request + 1
@@ -189,6 +201,7 @@ class AsyncEngine:
     def _ended(self, stream: Stream) -> None:
         if self._streams.pop(stream.request, None) is None:
             return
+        self._admission.leave(stream.message.prompt)
         if not self._streams:
             self._idle.set()
         if stream.is_cancelled:
@@ -238,6 +251,8 @@ class AsyncEngine:
             case Refused():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.fail(message.error.exception())
+            case ModelEnds():
+                self.ends = message.ends
             case StreamsFenced():
                 if message.scheduler_epoch == self._fence_epoch:
                     self._resume_all()

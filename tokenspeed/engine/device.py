@@ -15,13 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from tokenspeed.config import DEVICE_DEFAULTS, DTYPES, DeviceSettings, EngineConfig, gpus_hidden
+from tokenspeed.config import AUTO, DEVICE_DEFAULTS, DTYPES, DeviceSettings, EngineConfig, gpus_hidden
 from tokenspeed.errors import StartError
 
 # Containers show the nodes of the GPUs that they were given, and the control node with any of them.
 NODES = (Path("/dev/nvidiactl"), Path("/dev/nvidia0"))
 LIBRARY = "libcuda.so.1"
-AUTO = "auto"
 
 
 def device_settings(config: EngineConfig) -> DeviceSettings:
@@ -64,10 +63,17 @@ def _device(asked: str) -> str:
 
 
 def _dtype(asked: str, device: str) -> str:
+    asked = _OTHER_NAMES.get(asked, asked)
+    if asked == "float16":
+        raise StartError(
+            "dtype is 'float16', whose numbers end at 65504: activations of current models pass that. Models stored "
+            "in it are read and computed in another type: choose auto."
+        )
     if asked not in DTYPES[device]:
         allowed = " and ".join(map(repr, DTYPES[device]))
         raise StartError(f"dtype is {asked!r}; the {_NAMES[device]} executor computes in {allowed} only.")
     return asked
 
 
+_OTHER_NAMES = {"half": "float16", "float": "float32"}
 _NAMES = {"cpu": "CPU", "cuda": "GPU"}

@@ -6,11 +6,12 @@ only. Every refusal here comes before a process is started.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 from tokenspeed.actors.charge import ActorSpec
 from tokenspeed.actors.edges import EdgeSpec
 from tokenspeed.config import (
+    DTYPE_BYTES,
     GPU_MEMORY_UTILIZATION_MAX,
     GPU_MEMORY_UTILIZATION_MIN,
     LOAD_FORMATS,
@@ -22,14 +23,15 @@ from tokenspeed.config import (
     SchedulerConfig,
     TokenizerConfig,
 )
-from tokenspeed.demo import ABSENT, find_demo
+from tokenspeed.engine.context import context_tokens
 from tokenspeed.engine.device import device_settings
+from tokenspeed.engine.locate import locate
 from tokenspeed.errors import StartError
 from tokenspeed.formats.checkpoint import Checkpoint, describe
+from tokenspeed.formats.generation_json import read_generation_defaults
 
 HOME = "engine"
 KV_CACHE_BYTES_DEFAULT = 4 << 30
-KV_ELEMENT_BYTES = {"int8": 4, "float32": 4, "bfloat16": 2}
 FROM_WHAT_IS_LEFT = 0  # the executor knows best what its device has left
 
 # Writer, readers, capacity. Rings are sized by what can be in flight: a full one holds its writer
@@ -48,25 +50,29 @@ EDGES = (
 )
 
 
-def resolve(config: EngineConfig) -> tuple[Checkpoint, ModelConfig, DeviceSettings]:
-    """Return the checkpoint's description and the settings of model and device. Raises `StartError`."""
-    path = Path(config.model) if config.model is not None else find_demo()
-    if path is None:
-        raise StartError(ABSENT)
+def resolve(
+    config: EngineConfig, on_event: Callable[[str], None] = lambda text: None
+) -> tuple[Checkpoint, ModelConfig, DeviceSettings]:
+    """Return the checkpoint's description and the settings of model and device. Raises `StartError`.
+
+    A model that is on the Hugging Face Hub and not here yet is downloaded; `on_event` hears of it.
+    """
     if config.load_format not in LOAD_FORMATS:
-        raise StartError(f"load_format is {config.load_format!r}; {' and '.join(LOAD_FORMATS)} are allowed.")
-    checkpoint = describe(path, dummy=config.load_format == "dummy")
+        raise StartError(f"load_format is {config.load_format!r}; {', '.join(LOAD_FORMATS)} are allowed.")
+    dummy = config.load_format == "dummy"
     device = device_settings(config)
-    longest = checkpoint.max_position
-    length = config.max_model_len if config.max_model_len is not None else longest
-    if not 2 <= length <= longest:
-        raise StartError(f"max_model_len is {length}; {checkpoint.name} allows 2 to {longest}.")
+    path, hub_name = locate(config, on_event)
+    checkpoint = describe(path, dummy=dummy, overrides=config.hf_overrides)
+    if config.load_format in ("safetensors", "gguf") and checkpoint.kind != config.load_format:
+        raise StartError(f"{path} is {checkpoint.kind}, and load_format is {config.load_format}: choose auto.")
     model = ModelConfig(
         path=str(path),
-        served_name=config.served_model_name or checkpoint.name,
+        served_name=config.served_model_name or hub_name or checkpoint.name,
         dtype=device.dtype,
-        max_model_len=length,
+        max_model_len=context_tokens(config, checkpoint, device),
         load_format=config.load_format,
+        hf_overrides=config.hf_overrides,
+        defaults=read_generation_defaults(path, config.generation_config, dummy=dummy),
     )
     return checkpoint, model, device
 
@@ -103,7 +109,7 @@ def actor_specs(
 
 def kv_bytes_per_token(checkpoint: Checkpoint, dtype: str) -> int:
     """Return the bytes of keys and values of one token over all layers, computed in `dtype`."""
-    return checkpoint.kv_elements_per_token * KV_ELEMENT_BYTES[dtype]
+    return checkpoint.kv_elements_per_token * DTYPE_BYTES[dtype]
 
 
 def kv_cache_bytes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, device: DeviceSettings) -> int:

@@ -91,7 +91,15 @@ class CpuExecutor:
         dummy = config.model.load_format == "dummy"
         dtype, packed = DTYPES[config.model.dtype]
         declared = declare_model(
-            config.model.path, length, dtype, kernels, group, config.device, dummy=dummy, packed=packed
+            config.model.path,
+            length,
+            dtype,
+            kernels,
+            group,
+            config.device,
+            dummy=dummy,
+            packed=packed,
+            overrides=config.model.hf_overrides,
         )
         page = _page_shape(declared, config.page_tokens)
         pages_total = pages_that_fit(page, config.kv_cache_bytes, min(length, config.page_tokens))

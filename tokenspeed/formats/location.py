@@ -30,7 +30,7 @@ def weights_path(path: str | Path, *, dummy: bool = False) -> Path:
     if dummy and (path / CONFIG_NAME).is_file():
         return path
     if not _exists(path):
-        raise StartError(_absent(path))
+        raise StartError(f"{path} does not exist; give {_FORMATS}, or the name of a model on the Hugging Face Hub.")
     if path.is_dir():
         return _weights_in(path)
     if not path.is_file():  # opening a pipe would wait for its writer
@@ -67,15 +67,6 @@ def _weights_in(folder: Path) -> Path:
         raise StartError(_pickled(folder, pickled))
     seen = f"holds no weights (seen: {', '.join(names[:10])})" if names else "is empty"
     raise StartError(f"{folder} {seen}; give {_FORMATS}.")
-
-
-def _absent(path: Path) -> str:
-    if path.suffix or len(path.parts) != 2 or path.is_absolute():
-        return f"{path} does not exist; give {_FORMATS}."
-    return (
-        f"{path} does not exist here, and nothing is downloaded; if it is a name on the Hugging Face Hub: "
-        f"`hf download {path} --local-dir {path.name}`, then give {path.name}."
-    )
 
 
 def _pickled(path: Path, names: list[str]) -> str:

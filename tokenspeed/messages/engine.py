@@ -38,6 +38,20 @@ class PositionLogprobs(msgspec.Struct, array_like=True, frozen=True):
     top: list[TokenLogprob]
 
 
+class EndId(msgspec.Struct, array_like=True, frozen=True):
+    """An id that ends a reply, its text, and the files and keys that say so."""
+
+    id: int
+    text: str
+    sources: tuple[str, ...]
+
+
+class ModelEnds(Message, frozen=True):
+    """From the tokenizer once it has loaded: every id that ends a reply."""
+
+    ends: tuple[EndId, ...]
+
+
 class OutputDelta(Message, frozen=True):
     """New text of one request.
 
@@ -92,4 +106,4 @@ class SchedulerStats(Message, frozen=True):
     retractions: int
 
 
-EngineMessage = Accepted | Refused | OutputDelta | StreamsFenced | CacheFlushed | SchedulerStats
+EngineMessage = Accepted | Refused | ModelEnds | OutputDelta | StreamsFenced | CacheFlushed | SchedulerStats

@@ -9,10 +9,16 @@ from tokenspeed.sampling import SamplingParams
 
 
 class Chat(msgspec.Struct, tag="chat", array_like=True, frozen=True, gc=False):
-    """A conversation to render with the model's template. `messages` is a JSON list."""
+    """A conversation to render with the model's template. `messages` is a JSON list.
+
+    `variables` is a JSON object of what the template is given besides, "" for nothing. A `template`
+    of the caller's own takes the place of the model's.
+    """
 
     messages: bytes
     add_generation_prompt: bool = True
+    variables: bytes = b""
+    template: str = ""
 
 
 class Text(msgspec.Struct, tag="text", array_like=True, frozen=True, gc=False):

@@ -9,10 +9,10 @@ Invariant: a declared model fits its group: every cut divides among the ranks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -27,11 +27,10 @@ from tokenspeed.model.llama import Llama
 from tokenspeed.model.loader import Progress, choose_forms, load_weights, tensor_shapes, weights_bytes
 from tokenspeed.model.module import Module
 from tokenspeed.model.placement import Group, compile_placements
-from tokenspeed.model.qwen2 import Qwen2
 from tokenspeed.model.qwen3 import Qwen3
 from tokenspeed.model.shape import Architecture, ModelShape, check_window
 
-ARCHITECTURES: dict[Architecture, type[Llama]] = {"llama": Llama, "mistral": Llama, "qwen2": Qwen2, "qwen3": Qwen3}
+ARCHITECTURES: dict[Architecture, type[Llama]] = {"llama": Llama, "mistral": Llama, "qwen2": Llama, "qwen3": Qwen3}
 HEAD = "lm_head.weight"
 
 logger = logging.getLogger(__name__)
@@ -86,13 +85,14 @@ def declare_model(
     *,
     dummy: bool = False,
     packed: bool = False,
+    overrides: Mapping[str, Any] | None = None,
 ) -> Declared:
     """Declare the model at `path` for positions below `max_position`, on `device`; raises `StartError`.
 
     With `dummy` its weights are random numbers, and `path` needs none. With `packed` the matrices stay
-    whole numbers, see `model.quants`.
+    whole numbers, see `model.quants`. `overrides` are merged into config.json.
     """
-    shape = read_shape(path, dummy=dummy)
+    shape = read_shape(path, dummy=dummy, overrides=overrides)
     check_window(path, shape, max_position)
     checkpoint = None if dummy else open_checkpoint(path, shape.head_dim)
     if checkpoint is not None and not shape.tied and HEAD not in checkpoint.shapes:

@@ -10,7 +10,7 @@ Invariant: two checkpoints of the same numbers, one safetensors and one GGUF, re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
-from tokenspeed.errors import StartError
-from tokenspeed.formats.checkpoint import GGUF_TYPES
+from tokenspeed.formats.checkpoint import GGUF_TYPES, check_types
 from tokenspeed.formats.gguf import GgufFile, read_gguf
 from tokenspeed.formats.location import weights_path
 from tokenspeed.formats.safetensors import read_safetensors
@@ -32,7 +31,11 @@ Bytes = np.typing.NDArray[np.uint8]
 SAFETENSORS_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 GROUP_ELEMENTS = 256 << 10
 # Whose rows llama.cpp keeps in another order within each head: where it turns neighbours, not halves.
-TURNED = {"llama": ("self_attn.q_proj.weight", "self_attn.k_proj.weight"), "qwen2": (), "qwen3": ()}
+TURNED: dict[str, tuple[str, ...]] = {
+    "llama": tuple(f"self_attn.{name}_proj.{part}" for name in "qk" for part in ("weight", "bias")),
+    "qwen2": (),
+    "qwen3": (),
+}
 
 _GGUF_NAMES = {
     "token_embd": "model.embed_tokens",
@@ -101,7 +104,7 @@ class SafetensorsTensors:
 
     def __init__(self, path: Path, tensors: Mapping[str, TensorInfo]) -> None:
         """Check the types and map the files."""
-        _check_types(path, tensors.values(), tuple(SAFETENSORS_DTYPES))
+        check_types(path, tensors.values(), tuple(SAFETENSORS_DTYPES))
         self.path = path
         # Some checkpoints carry tables that can be computed.
         self._tensors = {name: info for name, info in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
@@ -136,7 +139,7 @@ class GgufTensors:
 
     def __init__(self, file: GgufFile, head_dim: int) -> None:
         """Check the types and map the file; `head_dim` tells how rows of queries and keys may be kept."""
-        _check_types(file.path, file.tensors.values(), GGUF_TYPES)
+        check_types(file.path, file.tensors.values(), GGUF_TYPES)
         self.path = file.path
         self._head_dim = head_dim
         self._turned = TURNED[gguf_architecture(file)]
@@ -152,11 +155,18 @@ class GgufTensors:
         """Return head_dim for projections whose rows are kept in another order within each head."""
         return self._head_dim if name.endswith(self._turned) else 1
 
+    def packed(self, name: str, first: int, last: int) -> tuple[str, Bytes]:
+        """Return the storage type of `name` and its rows [first, last) as they lie in the file, mapped, [rows, bytes].
+
+        Their order is the file's own: see `row_step`.
+        """
+        info = self._tensors[name]
+        return info.type, _rows(self._maps, info, first, last).reshape(last - first, -1)
+
     def read(self, name: str, first: int, last: int) -> torch.Tensor:
         """Return rows [first, last), dequantised, in the order of the safetensors checkpoint."""
-        info = self._tensors[name]
-        numbers = _dequantise(_rows(self._maps, info, first, last), info.type)
-        rows = torch.from_numpy(numbers).view(last - first, *info.shape[1:])
+        kind, blocks = self.packed(name, first, last)
+        rows = torch.from_numpy(_dequantise(blocks.reshape(-1), kind)).view(last - first, *self.shapes[name][1:])
         return _halves_apart(rows, self._head_dim) if name.endswith(self._turned) else rows
 
     def form(self, name: str) -> Form:
@@ -207,12 +217,6 @@ def _gguf_name(name: str) -> str:
     names = {hf: own for own, hf in (_GGUF_LAYER_NAMES if match else _GGUF_NAMES).items()}
     prefix, stem = (f"blk.{match[1]}.", match[2]) if match else ("", stem)
     return f"{prefix}{names[stem]}.{suffix}" if stem in names else name
-
-
-def _check_types(path: Path, tensors: Iterable[TensorInfo], allowed: tuple[str, ...]) -> None:
-    for tensor in tensors:
-        if tensor.type not in allowed:
-            raise StartError(f"{path} stores {tensor.name} as {tensor.type}; {', '.join(allowed)} can be read.")
 
 
 def _map_files(tensors: Mapping[str, TensorInfo]) -> dict[Path, Bytes]:

@@ -2,7 +2,7 @@
 
 Owns the translation of GGUF's keys, each of which begins with the architecture's name. It reads no
 weights, except for the few numbers by which some files write their rope scaling. Mistral has no
-architecture of its own there: its files say llama.
+architecture of its own there: its files say llama. Which biases there are is told by the tensors alone.
 
 Invariant: what a shape cannot say was refused with the name of the key, what it was and what is allowed.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tokenspeed.errors import StartError
-from tokenspeed.formats.checkpoint import GGUF_ARCHITECTURES
+from tokenspeed.formats.checkpoint import GGUF_ARCHITECTURES, gguf_window
 from tokenspeed.formats.gguf import GgufFile
 from tokenspeed.model.shape import Architecture, ModelShape, RopeShape, check_positive, yarn_magnitude
 
@@ -57,7 +57,10 @@ def shape_of_gguf(file: GgufFile) -> ModelShape:
         rope=_rope(file, key("rope")),
         tied="output.weight" not in file.tensors,
         max_position=file.need(key("context_length"), int),
-        window=file.get(key("attention.sliding_window"), int) or 0,
+        window=gguf_window(file, architecture),
+        qkv_bias="blk.0.attn_q.bias" in file.tensors,
+        output_bias="blk.0.attn_output.bias" in file.tensors,
+        mlp_bias="blk.0.ffn_down.bias" in file.tensors,
     )
 
 

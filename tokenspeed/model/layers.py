@@ -67,13 +67,17 @@ class Linear(Leaf):
         gives: Placement = REPLICATED,
         bias: bool = False,
     ) -> None:
-        """A sharded input gives a partial sum, which has no bias; a sharded output comes from a replicated input."""
-        assert not (bias and takes is SHARDED), "every rank would add the bias"
+        """A sharded input gives a partial sum; a sharded output comes from a replicated input."""
         self.takes = takes
         self.gives = PARTIAL if takes is SHARDED else gives
         cut = 1 if takes is SHARDED else 0 if gives is SHARDED else None
         self.weight = Parameter(outputs, inputs, cut=cut, packs=True)
-        self.bias = Parameter(outputs, cut=cut) if bias else None
+        self.bias = Parameter(outputs, cut=0 if gives is SHARDED else None) if bias else None
+        self._adds_bias = True
+
+    def share(self, group: Group) -> None:
+        """Leave the bias of a partial sum to the first rank: it is in the sum once."""
+        self._adds_bias = self.gives is not PARTIAL or group.rank == 0
 
     def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
         """Choose the product."""
@@ -83,7 +87,7 @@ class Linear(Leaf):
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return [tokens, outputs] for x [tokens, inputs]."""
         out = self._multiply(x, self.weight.value)
-        return self.leave(out if self.bias is None else out.add_(self.bias.data))
+        return self.leave(out.add_(self.bias.data) if self.bias is not None and self._adds_bias else out)
 
 
 class Embedding(Leaf):

@@ -1,4 +1,4 @@
-"""Llama 2 and 3.x and their kin (Mistral, SmolLM2), as if for one device.
+"""Llama 2 and 3.x and their kin (Mistral, Qwen2, SmolLM2), as if for one device.
 
 Attributes are named as the tensors of the checkpoints are. Kin that differ in their attention alone
 replace `Llama.attention`.
@@ -31,13 +31,15 @@ class LlamaAttention(Module):
 
     chain: tuple[str, ...] = ("qkv_proj", "attention", "o_proj")
 
-    def __init__(self, hidden: int, heads: int, kv_heads: int, head_dim: int, qkv_bias: bool = False) -> None:
+    def __init__(
+        self, hidden: int, heads: int, kv_heads: int, head_dim: int, qkv_bias: bool = False, output_bias: bool = False
+    ) -> None:
         """Query heads share key heads in groups of heads / kv_heads."""
         queries, keys = heads * head_dim, kv_heads * head_dim
         outputs = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         self.qkv_proj = Linear(hidden, outputs, gives=SHARDED, bias=qkv_bias)
         self.attention = Attention(head_dim)
-        self.o_proj = Linear(queries, hidden, takes=SHARDED)
+        self.o_proj = Linear(queries, hidden, takes=SHARDED, bias=output_bias)
 
     def __call__(self, x: torch.Tensor, rotation: Rotation, pages: KvPages, step: ForwardStep) -> torch.Tensor:
         """Return [tokens, hidden]."""
@@ -49,11 +51,12 @@ class LlamaMlp(Module):
 
     chain = ("gate_up_proj", "activation", "down_proj")
 
-    def __init__(self, hidden: int, intermediate: int) -> None:
+    def __init__(self, hidden: int, intermediate: int, bias: bool = False) -> None:
         """Widen to `intermediate` and come back."""
-        self.gate_up_proj = Linear(hidden, {"gate_proj": intermediate, "up_proj": intermediate}, gives=SHARDED)
+        widened = {"gate_proj": intermediate, "up_proj": intermediate}
+        self.gate_up_proj = Linear(hidden, widened, gives=SHARDED, bias=bias)
         self.activation = SiluMul()
-        self.down_proj = Linear(intermediate, hidden, takes=SHARDED)
+        self.down_proj = Linear(intermediate, hidden, takes=SHARDED, bias=bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return [tokens, hidden]."""
@@ -65,12 +68,12 @@ class LlamaLayer(Module):
 
     chain = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 
-    def __init__(self, hidden: int, attention: LlamaAttention, intermediate: int, norm_eps: float) -> None:
+    def __init__(self, attention: LlamaAttention, mlp: LlamaMlp, hidden: int, norm_eps: float) -> None:
         """One of the model's blocks."""
         self.input_layernorm = RmsNorm(hidden, norm_eps)
         self.self_attn = attention
         self.post_attention_layernorm = RmsNorm(hidden, norm_eps)
-        self.mlp = LlamaMlp(hidden, intermediate)
+        self.mlp = mlp
 
     def __call__(
         self,
@@ -100,7 +103,13 @@ class LlamaModel(Module):
         self.embed_tokens = Embedding(shape.vocab, shape.hidden)
         self.rope = Rope(shape.rope, shape.head_dim, max_position)
         self.layers = [
-            LlamaLayer(shape.hidden, attention(shape), shape.intermediate, shape.norm_eps) for _ in range(shape.layers)
+            LlamaLayer(
+                attention(shape),
+                LlamaMlp(shape.hidden, shape.intermediate, shape.mlp_bias),
+                shape.hidden,
+                shape.norm_eps,
+            )
+            for _ in range(shape.layers)
         ]
         self.norm = RmsNorm(shape.hidden, shape.norm_eps)
 
@@ -129,7 +138,9 @@ class Llama(Module):
     @staticmethod
     def attention(shape: ModelShape) -> LlamaAttention:
         """Return the attention of one layer."""
-        return LlamaAttention(shape.hidden, shape.heads, shape.kv_heads, shape.head_dim)
+        return LlamaAttention(
+            shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.qkv_bias, shape.output_bias
+        )
 
     def __call__(self, step: ForwardStep, cache: Sequence[KvPages]) -> torch.Tensor:
         """Return the hidden states [outputs, hidden]."""

@@ -112,7 +112,7 @@ def _nibbles(blocks: Bytes) -> Bytes:
 
 def _fifth_bits(blocks: Bytes) -> Bytes:
     """Bit i of four bytes as 16 or 0 in place i."""
-    return np.unpackbits(blocks, axis=1, bitorder="little") << 4
+    return np.left_shift(np.unpackbits(blocks, axis=1, bitorder="little"), 4, dtype=np.uint8)
 
 
 def _q4_0(blocks: Bytes) -> _Block:

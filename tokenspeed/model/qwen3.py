@@ -14,9 +14,11 @@ class Qwen3Attention(LlamaAttention):
 
     chain = ("qkv_proj", "q_norm", "k_norm", "attention", "o_proj")
 
-    def __init__(self, hidden: int, heads: int, kv_heads: int, head_dim: int, norm_eps: float) -> None:
+    def __init__(
+        self, hidden: int, heads: int, kv_heads: int, head_dim: int, qkv_bias: bool, output_bias: bool, norm_eps: float
+    ) -> None:
         """Query heads share key heads in groups of heads / kv_heads."""
-        super().__init__(hidden, heads, kv_heads, head_dim)
+        super().__init__(hidden, heads, kv_heads, head_dim, qkv_bias, output_bias)
         self.q_norm = HeadNorm(head_dim, norm_eps)
         self.k_norm = HeadNorm(head_dim, norm_eps)
         self._group = heads // kv_heads
@@ -37,4 +39,12 @@ class Qwen3(Llama):
     @staticmethod
     def attention(shape: ModelShape) -> LlamaAttention:
         """Return the attention of one layer."""
-        return Qwen3Attention(shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
+        return Qwen3Attention(
+            shape.hidden,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.qkv_bias,
+            shape.output_bias,
+            shape.norm_eps,
+        )

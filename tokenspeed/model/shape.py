@@ -44,6 +44,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes of a transformer. `tied`: the output head is the embedding.
 
     `window`, unless 0, is how many tokens back (itself included) some layer's token may look.
+    `qkv_bias` and `output_bias` are those of the attention's projections, `mlp_bias` of all three of the MLP's.
     """
 
     architecture: Architecture
@@ -59,6 +60,9 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     tied: bool
     max_position: int
     window: int = 0
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
 
 
 def yarn_magnitude(factor: float, scale: float = 1.0) -> float:

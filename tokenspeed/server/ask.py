@@ -15,8 +15,10 @@ import msgspec
 
 from tokenspeed.config import ModelConfig
 from tokenspeed.errors import UserError
+from tokenspeed.generation import GenerationDefaults
 from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.sampling import SamplingParams
+from tokenspeed.server.ask_template import request_template, template_variables
 from tokenspeed.server.errors import shown
 from tokenspeed.server.schema import NEUTRAL, ChatMessage, ChatRequest, ContentPart, StreamOptions
 
@@ -37,7 +39,9 @@ class ChatAsk(msgspec.Struct, frozen=True):
     include_usage: bool
 
 
-def chat_ask(body: ChatRequest, model: ModelConfig, session: str = "") -> ChatAsk:
+def chat_ask(
+    body: ChatRequest, model: ModelConfig, session: str = "", *, trust_request_chat_template: bool = False
+) -> ChatAsk:
     """Return what `body` asks, or raise `UserError` naming the first field that is wrong.
 
     `session` is what the transport knows of the caller's session; `prompt_cache_key` goes before it.
@@ -48,8 +52,13 @@ def chat_ask(body: ChatRequest, model: ModelConfig, session: str = "") -> ChatAs
     options = _stream_options(body)
     generation_prompt = True if body.add_generation_prompt is None else body.add_generation_prompt
     return ChatAsk(
-        prompt=Chat(_as_json("messages", body.messages), generation_prompt),
-        sampling=_sampling(body),
+        prompt=Chat(
+            _as_json("messages", body.messages),
+            generation_prompt,
+            template_variables(body.chat_template_kwargs),
+            request_template(body.chat_template, trust_request_chat_template),
+        ),
+        sampling=_sampling(body, model.defaults),
         namespace=_label("cache_salt", body.cache_salt),
         session=_label("prompt_cache_key", body.prompt_cache_key) or session[:LABEL_CHARS_MAX],
         stream=bool(body.stream),
@@ -141,8 +150,11 @@ def _stream_options(body: ChatRequest) -> StreamOptions:
     return options
 
 
-def _sampling(body: ChatRequest) -> SamplingParams:
-    """Return the sampling settings; `max_completion_tokens`, the newer name, goes before `max_tokens`."""
+def _sampling(body: ChatRequest, defaults: GenerationDefaults) -> SamplingParams:
+    """Return the sampling settings, those left out as the model's maker recommends.
+
+    `max_completion_tokens`, the newer name, goes before `max_tokens`.
+    """
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or ()
     given: dict[str, Any] = {
@@ -157,7 +169,7 @@ def _sampling(body: ChatRequest) -> SamplingParams:
         "stop_token_ids": tuple(token for token in body.stop_token_ids or () if token is not None),
         "ignore_eos": body.ignore_eos,
     }
-    sampling = SamplingParams(**{name: value for name, value in given.items() if value is not None})
+    sampling = SamplingParams(**defaults.fill(given))
     try:
         sampling.check()
     except UserError as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 from tokenspeed.errors import StartError
 
 BACKLOG = 2048
+SILENT_S = 60  # after which a silent peer is asked for a sign of life
 PROC = Path("/proc")
 LISTEN = "0A"
 
@@ -26,6 +27,7 @@ def bind(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_the_dead(sock)
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:
@@ -33,6 +35,18 @@ def bind(host: str, port: int) -> socket.socket:
         raise StartError(_why(error, host, port)) from None
     sock.setblocking(False)
     return sock
+
+
+def _notice_the_dead(sock: socket.socket) -> None:
+    """Let the kernel end connections whose peer is gone without a word, or takes nothing for long; they inherit it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, SILENT_S),
+        (socket.TCP_KEEPINTVL, SILENT_S // 4),
+        (socket.TCP_KEEPCNT, 4),
+        (socket.TCP_USER_TIMEOUT, 2 * SILENT_S * 1000),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def url_of(sock: socket.socket) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tokenspeed.errors import TokenSpeedError, UserError
+from tokenspeed.server.admin import counters, flushed
 from tokenspeed.server.ask import chat_ask
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import internal_error, shown
@@ -34,9 +35,10 @@ log = logging.getLogger("tokenspeed.server")
 class Calls:
     """The routes onto `engine`."""
 
-    def __init__(self, engine: EngineLike, probes: Probes) -> None:
+    def __init__(self, engine: EngineLike, probes: Probes, *, trust_request_chat_template: bool = False) -> None:
         self._engine = engine
         self._probes = probes
+        self._trust = trust_request_chat_template
         self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
             "/v1/chat/completions": self._chat,
             "/v1/models": self._models,
@@ -65,7 +67,9 @@ class Calls:
         return self._routes[path]
 
     async def _chat(self, call: Call, send: Send) -> None:
-        ask = chat_ask(decode_msgpack(bytes(call.body), ChatRequest), self._engine.model)
+        ask = chat_ask(
+            decode_msgpack(bytes(call.body), ChatRequest), self._engine.model, trust_request_chat_template=self._trust
+        )
         stream = self._engine.generate(ask.prompt, ask.sampling, namespace=ask.namespace, session=ask.session)
         head = ReplyHead.new(self._engine.model.served_name)
         try:
@@ -86,11 +90,10 @@ class Calls:
         await send(Reply(*self._probes.ready()))
 
     async def _flush_cache(self, _call: Call, send: Send) -> None:
-        await send(Reply(200, {"pages_freed": await self._engine.flush_cache()}))
+        await send(Reply(200, await flushed(self._engine)))
 
     async def _stats(self, _call: Call, send: Send) -> None:
-        stats = await self._engine.stats()
-        await send(Reply(200, {name: getattr(stats, name) for name in stats.__struct_fields__ if name != "call"}))
+        await send(Reply(200, await counters(self._engine)))
 
 
 def failure(error: TokenSpeedError) -> Failure:

@@ -12,8 +12,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenspeed.config import RequestLimits
 from tokenspeed.server.ask import chat_ask
-from tokenspeed.server.body import read_body
+from tokenspeed.server.body import read_json
 from tokenspeed.server.disconnect import unless_gone, until_gone
 from tokenspeed.server.parse import decode_json
 from tokenspeed.server.ports import EngineLike, StreamLike
@@ -25,17 +26,25 @@ SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session-
 
 
 class ChatDoor:
-    """The endpoint. Bodies above `bytes_max` bytes are refused."""
+    """The endpoint. Bodies beyond `limits` are refused."""
 
-    def __init__(self, engine: EngineLike, bytes_max: int, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+    def __init__(
+        self,
+        engine: EngineLike,
+        limits: RequestLimits,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        *,
+        trust_request_chat_template: bool = False,
+    ) -> None:
         self._engine = engine
-        self._bytes_max = bytes_max
+        self._trust = trust_request_chat_template
+        self._limits = limits
         self._keep_alive_s = keep_alive_s
 
     async def post(self, request: Request) -> Response:
         """Answer one request; raise `UserError`, `EngineError` or `ClientGone`."""
-        body = decode_json(await read_body(request, self._bytes_max), ChatRequest)
-        ask = chat_ask(body, self._engine.model, _session(request))
+        body = decode_json(await read_json(request, self._limits), ChatRequest)
+        ask = chat_ask(body, self._engine.model, _session(request), trust_request_chat_template=self._trust)
         stream = self._engine.generate(ask.prompt, ask.sampling, namespace=ask.namespace, session=ask.session)
         head = ReplyHead.new(self._engine.model.served_name)
         if not ask.stream:

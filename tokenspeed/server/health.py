@@ -18,6 +18,13 @@ from tokenspeed.server.errors import RETRY_AFTER_S
 from tokenspeed.server.ports import EngineLike
 
 
+class ShortBody(msgspec.Struct, frozen=True):
+    """What everybody may know."""
+
+    status: str
+    ready: bool
+
+
 class HealthBody(msgspec.Struct, frozen=True):
     """`status` is the engine's state; `actors` tells state, phase and restarts of each by name."""
 
@@ -58,16 +65,18 @@ class HealthDoor:
     def __init__(self, probes: Probes) -> None:
         self._probes = probes
 
-    async def live(self, _request: Request) -> Response:
+    async def live(self, request: Request) -> Response:
         """Answer `/health`."""
-        return _answer(*self._probes.live())
+        return _answer(request, *self._probes.live())
 
-    async def ready(self, _request: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
         """Answer `/ready`."""
-        return _answer(*self._probes.ready())
+        return _answer(request, *self._probes.ready())
 
 
-def _answer(status: int, body: HealthBody) -> Response:
+def _answer(request: Request, status: int, full: HealthBody) -> Response:
+    # How many requests are open is a matter between the tenants.
+    body = full if request.state.tells_all else ShortBody(full.status, full.ready)
     headers = {"cache-control": "no-store"}
     if status == 503:
         headers["retry-after"] = str(RETRY_AFTER_S)

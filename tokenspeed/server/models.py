@@ -14,12 +14,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tokenspeed.config import ModelConfig
+from tokenspeed.generation import FIELDS, GenerationDefaults
 from tokenspeed.server.ask import check_model
 from tokenspeed.server.ports import EngineLike
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the catalogue; the last five all tell the context length in tokens."""
+    """One entry of the catalogue; five names tell the context length in tokens.
+
+    `generation_defaults` are for requests that leave the field out; their `source` is "" without any from the model.
+    """
 
     id: str
     object: str = "model"
@@ -30,6 +34,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int
     max_context_length: int
     max_input_tokens: int
+    generation_defaults: dict[str, float | int | str]
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +58,14 @@ def model_card(model: ModelConfig, created: int) -> ModelCard:
         context_window=tokens,
         max_context_length=tokens,
         max_input_tokens=tokens,
+        generation_defaults=effective(model.defaults),
     )
+
+
+def effective(defaults: GenerationDefaults) -> dict[str, float | int | str]:
+    """Return what a request gets that says nothing, by field, and where it comes from."""
+    sampling = defaults.sampling()
+    return {name: getattr(sampling, name) for name in FIELDS} | {"source": defaults.source}
 
 
 def model_list(card: ModelCard) -> ModelList:

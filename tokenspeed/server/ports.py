@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from tokenspeed.config import DeviceSettings, ModelConfig
-from tokenspeed.messages.engine import SchedulerStats
+from tokenspeed.messages.engine import EndId, SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
 
@@ -82,6 +82,8 @@ class EngineLike(Protocol):
     def device(self) -> DeviceSettings: ...
     @property
     def checkpoint(self) -> CheckpointLike: ...
+    @property
+    def ends(self) -> tuple[EndId, ...]: ...
     @property
     def ready(self) -> bool: ...
     @property

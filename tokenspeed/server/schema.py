@@ -59,6 +59,8 @@ class ChatRequest(msgspec.Struct):
     stop_token_ids: list[int | None] | None = None
     ignore_eos: bool | None = None
     add_generation_prompt: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     prompt_cache_key: str | None = None
     cache_salt: str | None = None
 
@@ -85,8 +87,6 @@ class ChatRequest(msgspec.Struct):
     guided_choice: Any = None
     guided_grammar: Any = None
     reasoning_effort: Any = None
-    chat_template: Any = None
-    chat_template_kwargs: Any = None
     continue_final_message: Any = None
     include_stop_str_in_output: Any = None
     skip_special_tokens: Any = None
@@ -125,8 +125,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guided_choice": (),
     "guided_grammar": (),
     "reasoning_effort": ("none",),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "include_stop_str_in_output": (False,),
     "skip_special_tokens": (True,),

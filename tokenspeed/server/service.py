@@ -2,7 +2,8 @@
 
 Owns the order of these and the exit code. The doors are open from the first moment, so that probes
 see the engine load. The first SIGTERM, SIGINT or SIGHUP drains: `/ready` goes off, new requests get 503,
-open streams finish or meet the deadline. The second one stops at once.
+open streams finish or meet the deadline. The second one stops at once. With a file of keys, SIGHUP
+reads it again instead.
 
 Invariant: `run` returns after doors and engine are closed, whatever happened before.
 """
@@ -25,9 +26,12 @@ import uvloop
 from tokenspeed.config import ServerConfig
 from tokenspeed.server.app import build_app
 from tokenspeed.server.calls import Calls
+from tokenspeed.server.descriptors import connections_max, raise_file_limit
+from tokenspeed.server.doorman import Access
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
 from tokenspeed.server.ports import EngineLike
+from tokenspeed.server.tenants import TenantEngine
 from tokenspeed.server.unix import UnixDoor
 
 LOOK_S = 0.25
@@ -80,6 +84,7 @@ class Service:
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
         self._doors: list[Door] = []
+        self._access = Access(config.access, config.host)
 
     @property
     def draining(self) -> bool:
@@ -149,18 +154,23 @@ class Service:
     def _build_doors(self) -> list[Door]:
         config, sockets = self._config, self._sockets
         probes = Probes(self._engine, lambda: self.draining)
-        calls = Calls(self._engine, probes)
+        engine = TenantEngine(self._engine)
+        calls = Calls(engine, probes, trust_request_chat_template=config.trust_request_chat_template)
         doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
         if sockets.http is not None:
-            app = build_app(self._engine, config, probes)
-            doors.append(HttpServer(app, [sockets.http], config.idle_s_max))
+            app = build_app(engine, config, probes, self._access)
+            most = connections_max(config.connections_max, raise_file_limit())
+            doors.append(HttpServer(app, [sockets.http], config.limits, most))
         return doors
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
-                loop.add_signal_handler(signum, self.ask_to_stop, signum)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self.ask_to_stop, signum)
+        if self._config.api_key_file is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._access.keys.reload)
+        elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(signal.SIGHUP, self.ask_to_stop, signal.SIGHUP)
         if self._config.stop_with_stdin:
             loop.add_reader(STDIN, self._read_stdin, loop)
 

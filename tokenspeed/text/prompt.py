@@ -14,11 +14,15 @@ import logging
 from array import array
 from typing import Any
 
+import msgspec
+
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import UserError
 from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.text.conversation import read_messages
 from tokenspeed.text.encoder import Encoder
+from tokenspeed.text.ends import gather_ends, turn_ends_named
+from tokenspeed.text.requested import Job, RequestedTemplates
 from tokenspeed.text.template import ChatTemplate
 from tokenspeed.text.tokenizer import Tokenizer, load_tokenizer
 from tokenspeed.text.trusted import plain, spans_of, trust
@@ -33,7 +37,8 @@ logger = logging.getLogger(__name__)
 
 def load_prompt_builder(config: TokenizerConfig) -> PromptBuilder:
     """Return the builder for the model in `config`; raise `StartError` if its files cannot be read."""
-    tokenizer = load_tokenizer(config.model.path, dummy=config.model.load_format == "dummy")
+    model = config.model
+    tokenizer = load_tokenizer(model.path, dummy=model.load_format == "dummy", overrides=model.hf_overrides)
     vocabulary = tokenizer.vocabulary
     template = None
     if vocabulary.template is not None:
@@ -56,11 +61,14 @@ class PromptBuilder:
         self._encoder = Encoder(tokenizer, config.piece_cache_bytes)
         self._tokens_max = config.model.max_model_len
         self._chars_max = config.template_chars_max
+        self._ms_max = config.template_ms_max
+        self._requested = RequestedTemplates()
         sample = self._sample()
         if sample is not None:
             self._warn_of_lost_marks(sample)
         self.vocab_tokens = tokenizer.vocab_tokens
-        self.end_ids = tuple(sorted(tokenizer.vocabulary.end_ids | self._end_mark(sample)))
+        self.ends = gather_ends(tokenizer.vocabulary, self._end_mark(sample))
+        self.end_ids = tuple(end.id for end in self.ends)
 
     def ids(self, prompt: Prompt) -> array[int]:
         """Return the ids of `prompt`, at least one, with room for at least one more.
@@ -80,10 +88,30 @@ class PromptBuilder:
 
     def rendered(self, chat: Chat) -> str:
         """Return the text of a conversation as the template writes it, with `trusted` spans."""
+        variables = msgspec.json.decode(chat.variables) if chat.variables else {}
+        variables["add_generation_prompt"] = chat.add_generation_prompt
+        if chat.template:
+            return self._requested.render(self._job(chat, variables))
         if self._template is None:
             raise UserError(NO_TEMPLATE, code="no_chat_template", param="messages")
         messages = read_messages(chat.messages, knows_developer=self._template.knows_developer)
-        return self._template.render(messages, {"add_generation_prompt": chat.add_generation_prompt})
+        return self._template.render(messages, variables)
+
+    def close(self) -> None:
+        """End the process in which templates of requests ran."""
+        self._requested.close()
+
+    def _job(self, chat: Chat, variables: dict[str, Any]) -> Job:
+        vocabulary = self._tokenizer.vocabulary
+        return Job(
+            source=chat.template,
+            messages=chat.messages,
+            variables=msgspec.json.encode(variables),
+            bos=vocabulary.mark_text(vocabulary.bos),
+            eos=vocabulary.mark_text(vocabulary.eos),
+            chars_max=self._chars_max,
+            ms_max=self._ms_max,
+        )
 
     def _chat(self, chat: Chat) -> array[int]:
         text = self.rendered(chat)
@@ -146,7 +174,7 @@ class PromptBuilder:
     def _end_mark(self, sample: str | None) -> set[int]:
         """Return the control token that the template writes after a reply, if it does."""
         if sample is None:
-            return set()
+            return turn_ends_named(self._tokenizer.vocabulary)
         parts = self._tokenizer.cut(plain(sample), spans_of(sample))
         for part, following in zip(parts, [*parts[1:], ""], strict=True):
             if isinstance(part, str) and part.rstrip().endswith(_ANSWERED) and isinstance(following, int):

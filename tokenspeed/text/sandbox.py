@@ -74,6 +74,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return operator.pow(left, right)
 
     def _check_repetition(self, left: Any, right: Any) -> None:
+        if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > POWER_BITS_MAX:
+            raise SecurityError("a product is too large")
         for value, times in ((left, right), (right, left)):
             if isinstance(value, str | list | tuple) and isinstance(times, int) and len(value) * times > self.chars_max:
                 raise LongTemplateError(f"a repetition is longer than {self.chars_max}")

@@ -9,7 +9,9 @@ Invariant: there are as many tokens as the model has rows of logits, and no cont
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
@@ -31,9 +33,9 @@ def lacks_vocabulary(path: Path) -> bool:
     return path.is_dir() and not (path / "tokenizer.json").exists()
 
 
-def stand_in_vocabulary(folder: Path) -> Vocabulary:
+def stand_in_vocabulary(folder: Path, overrides: Mapping[str, Any] | None = None) -> Vocabulary:
     """Return as many tokens as config.json in `folder` says; raise `StartError` if bytes do not fit."""
-    tokens = describe(folder, dummy=True).vocab_tokens
+    tokens = describe(folder, dummy=True, overrides=overrides).vocab_tokens
     if tokens < BYTES:
         raise StartError(f"{folder} has no tokenizer.json and vocab_size {tokens}; its stand-in needs {BYTES}.")
     return Vocabulary(
@@ -42,7 +44,7 @@ def stand_in_vocabulary(folder: Path) -> Vocabulary:
         bos=None,
         eos=None,
         add_bos=False,
-        end_ids=frozenset(),
+        ends=(),
         template=TEMPLATE,
     )
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
@@ -33,17 +34,17 @@ _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map
 Span = tuple[int, int]
 
 
-def load_tokenizer(path: str | Path, *, dummy: bool = False) -> Tokenizer:
+def load_tokenizer(path: str | Path, *, dummy: bool = False, overrides: Mapping[str, Any] | None = None) -> Tokenizer:
     """Return the tokenizer of the checkpoint at `path`; raise `StartError` if it cannot be read.
 
-    With `dummy` a folder without a tokenizer gets a stand-in.
+    With `dummy` a folder without a tokenizer gets a stand-in. `overrides` are merged into config.json.
     """
     weights = weights_path(path, dummy=dummy)
     if dummy and lacks_vocabulary(weights):
         backend = stand_in_backend()
-        return Tokenizer(stand_in_vocabulary(weights), backend, backend)
+        return Tokenizer(stand_in_vocabulary(weights, overrides), backend, backend)
     if weights.is_dir():
-        vocabulary = hf_vocabulary(weights)
+        vocabulary = hf_vocabulary(weights, overrides)
         return Tokenizer(vocabulary, *hf_backends(weights, vocabulary))
     file = read_gguf(weights)
     vocabulary = gguf_vocabulary(file)

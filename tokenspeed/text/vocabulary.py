@@ -8,7 +8,9 @@ Invariant: a control mark has no bytes, so that it can never be seen in an outpu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,8 +30,9 @@ class Mark(msgspec.Struct, frozen=True):
 class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of a model. `token_bytes[id]` is empty for control marks and unused ids.
 
-    `marks` are the control tokens by their text. `end_ids` are those that the checkpoint declares
-    to end a reply. `add_bos` tells whether plain text begins with `bos`.
+    `marks` are the control tokens by their text. `ends` are the ids that the checkpoint
+    declares to end a reply, each with the file and key that says so. `add_bos` tells whether
+    plain text begins with `bos`.
     """
 
     token_bytes: list[bytes]
@@ -37,8 +40,13 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     bos: int | None
     eos: int | None
     add_bos: bool
-    end_ids: frozenset[int]
+    ends: tuple[tuple[int, str], ...]
     template: str | None
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The ids in `ends`."""
+        return frozenset(token for token, _ in self.ends)
 
     def mark_text(self, token: int | None) -> str:
         """Return the text of the control token `token`, "" if it is none."""
@@ -55,10 +63,10 @@ def read_template(path: Path) -> str | None:
         raise StartError(f"{path} cannot be read ({error}): download it again.") from error
 
 
-def load_vocabulary(path: str | Path, *, dummy: bool = False) -> Vocabulary:
+def load_vocabulary(path: str | Path, *, dummy: bool = False, overrides: Mapping[str, Any] | None = None) -> Vocabulary:
     """Return the vocabulary of the checkpoint at `path`; raise `StartError` if it has none that can be read.
 
-    With `dummy` a folder without a tokenizer gets a stand-in.
+    With `dummy` a folder without a tokenizer gets a stand-in. `overrides` are merged into config.json.
     """
     # Imported here, since all build on this file's structs.
     from tokenspeed.text.stand_in import lacks_vocabulary, stand_in_vocabulary
@@ -67,8 +75,8 @@ def load_vocabulary(path: str | Path, *, dummy: bool = False) -> Vocabulary:
 
     weights = weights_path(path, dummy=dummy)
     if dummy and lacks_vocabulary(weights):
-        return stand_in_vocabulary(weights)
-    vocabulary = hf_vocabulary(weights) if weights.is_dir() else gguf_vocabulary(read_gguf(weights))
+        return stand_in_vocabulary(weights, overrides)
+    vocabulary = hf_vocabulary(weights, overrides) if weights.is_dir() else gguf_vocabulary(read_gguf(weights))
     _check_ids(weights, vocabulary)
     return vocabulary
 

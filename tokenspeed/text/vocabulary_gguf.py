@@ -50,7 +50,7 @@ def gguf_vocabulary(file: GgufFile) -> Vocabulary:
         eos=eos,
         # Older files do not say; sentencepiece models were trained with BOS.
         add_bos=bos is not None and (add_bos if add_bos is not None else model == "llama"),
-        end_ids=frozenset(token for key in _END_KEYS if (token := _id(file, key)) is not None),
+        ends=tuple((token, f"GGUF {key}") for key in _END_KEYS if (token := _id(file, key)) is not None),
         template=template,
     )
 

@@ -6,12 +6,15 @@ earlier one leaves open, except for end ids, which are joined.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tokenspeed.errors import StartError
+from tokenspeed.formats.config_json import read_object
+from tokenspeed.formats.location import CONFIG_NAME
 from tokenspeed.text.byte_level import byte_level_bytes, sentencepiece_bytes
 from tokenspeed.text.vocabulary import Mark, Vocabulary, read_template
 
@@ -39,8 +42,11 @@ class _TokenizerJson(msgspec.Struct):
     post_processor: dict[str, Any] | None = None
 
 
-def hf_vocabulary(folder: Path) -> Vocabulary:
-    """Return the vocabulary in `folder`; raise `StartError` if tokenizer.json is missing or of an unknown kind."""
+def hf_vocabulary(folder: Path, overrides: Mapping[str, Any] | None = None) -> Vocabulary:
+    """Return the vocabulary in `folder`; raise `StartError` if tokenizer.json is missing or of an unknown kind.
+
+    `overrides` are merged into config.json.
+    """
     source = _tokenizer_json(folder)
     settings = _json(folder / "tokenizer_config.json")
     template = _template(folder, settings)
@@ -57,7 +63,7 @@ def hf_vocabulary(folder: Path) -> Vocabulary:
         bos=bos if bos is not None else first,
         eos=eos,
         add_bos=bool(settings.get("add_bos_token", first is not None)) and (bos is not None or first is not None),
-        end_ids=frozenset(_declared_ends(folder)) | ({eos} if eos is not None else set()),
+        ends=(*_declared_ends(folder, overrides), *(((eos, "tokenizer_config.json"),) if eos is not None else ())),
         template=template,
     )
 
@@ -135,12 +141,15 @@ def _first_special(part: dict[str, Any] | None) -> int | None:
     return ids[0] if isinstance(ids[0], int) else None
 
 
-def _declared_ends(folder: Path) -> list[int]:
-    ends: list[int] = []
-    for name in ("generation_config.json", "config.json"):
-        value = _json(folder / name).get("eos_token_id")
-        ends += [token for token in (value if isinstance(value, list) else [value]) if isinstance(token, int)]
-    return ends
+def _declared_ends(folder: Path, overrides: Mapping[str, Any] | None) -> Iterator[tuple[int, str]]:
+    has_config = (folder / CONFIG_NAME).is_file()
+    objects = {
+        "generation_config.json": _json(folder / "generation_config.json"),
+        CONFIG_NAME: read_object(folder, overrides) if has_config else {},
+    }
+    for name, declared in objects.items():
+        value = declared.get("eos_token_id")
+        yield from ((token, name) for token in (value if isinstance(value, list) else [value]) if type(token) is int)
 
 
 def _content(token: object) -> str:

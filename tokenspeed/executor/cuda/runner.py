@@ -94,7 +94,14 @@ class StepRunner:
             dtype = DTYPES[model.dtype]
             dummy = model.load_format == "dummy"
             declared = declare_model(
-                model.path, model.max_model_len, dtype, kernels, OneRank(), dummy=dummy, device=config.device
+                model.path,
+                model.max_model_len,
+                dtype,
+                kernels,
+                OneRank(),
+                config.device,
+                dummy=dummy,
+                overrides=model.hf_overrides,
             )
             check_weights_fit(declared.weights_bytes, config.gpu_memory_utilization)
             shape = declared.shape
