@@ -20,7 +20,6 @@ from tokenspeed.model.placement import Group, Leaf
 from tokenspeed.model.rope import inverse_frequency
 from tokenspeed.model.shape import RopeShape
 
-
 # A product with a weight, float or packed: which of them was settled when it was chosen.
 Multiply = Callable[[torch.Tensor, Any], torch.Tensor]
 

@@ -1,6 +1,6 @@
-"""The command line of the CPU benchmark: which engines, in which order, and what is written.
+r"""The command line of the CPU benchmark: which engines, in which order, and what is written.
 
-    python -m tokenspeed_tools.bench_cpu --engine tokenspeed --engine transformers \\
+    python -m tokenspeed_tools.bench_cpu --engine tokenspeed --engine transformers \
         --engine "llama.cpp=llama-server -m {model} --port {port} -t 2 -np 16 -c 36864"
 
 starts the engines one after the other, `--rounds` times, so that the ratios between them are those of
@@ -78,9 +78,7 @@ def main(argv: list[str]) -> int:
     for _ in range(options.rounds):
         for name, command in commands.items():
             try:
-                for line in _measure(name, command, options):
-                    _write(line, options.json)
-                    lines.append(line)
+                lines.extend(_write(line, options.json) for line in _measure(name, command, options))
             except (RuntimeError, OSError, httpx.HTTPError) as error:
                 print(f"bench-cpu: {name} failed: {error}", file=sys.stderr)
                 failed = True
@@ -98,9 +96,8 @@ def table(lines: list[Line]) -> str:
         rows.append(
             f"{name:24} {concurrency:7} {ttft:9.0f} {tpot:9.1f} {max(line['tokens_per_s'] for line in own):9.1f}"
         )
-    for line in lines:
-        if line["kind"] == "session":
-            rows.append(f"{line['engine']:24} session, ms to the first token of each turn: {line['ttft_ms']}")
+    sessions = [line for line in lines if line["kind"] == "session"]
+    rows += [f"{line['engine']:24} session, ms to the first token of each turn: {line['ttft_ms']}" for line in sessions]
     return "\n".join(rows)
 
 
@@ -144,9 +141,10 @@ def _numbers(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def _write(line: Line, path: Path | None) -> None:
+def _write(line: Line, path: Path | None) -> Line:
     text = json.dumps(line)
     print(text, flush=True)
     if path is not None:
         with path.open("a") as file:
             file.write(text + "\n")
+    return line
