@@ -27,7 +27,7 @@ from tokenspeed.server.frames import (
     End,
     Failure,
     Reply,
-    frame,
+    call_frame,
     running_sockets,
 )
 
@@ -97,7 +97,7 @@ class Client:
             sock.settimeout(self._timeout_s)
             try:
                 sock.connect(str(self.path))
-                sock.sendall(frame({"path": path, "body": body or {}}))
+                sock.sendall(call_frame(path, body))
                 yield sock
             except OSError as error:
                 raise _unreachable(self.path, error) from error
@@ -152,7 +152,7 @@ class AsyncClient:
         except OSError as error:
             raise _unreachable(self.path, error) from error
         try:
-            writer.write(frame({"path": path, "body": body or {}}))
+            writer.write(call_frame(path, body))
             await writer.drain()
             yield reader
         except (OSError, EOFError) as error:

@@ -57,6 +57,7 @@ DEVICE_DEFAULTS = {
 }
 DTYPES = {"cpu": ("int8", "float32"), "cuda": ("float32", "bfloat16")}
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 PREFIX = "TOKENSPEED_"
 # Variables of the prefix that are no settings: the Makefile's clock, the choice of kernels.
@@ -91,10 +92,15 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the tokenizer actor."""
+    """Settings of the tokenizer actor.
+
+    `piece_cache_bytes` bounds the ids kept of texts that were encoded, `reply_cache_bytes` those of
+    replies as they were sampled.
+    """
 
     model: ModelConfig
     piece_cache_bytes: int = 64 << 20
+    reply_cache_bytes: int = 32 << 20
     template_chars_max: int = 4 << 20
     template_ms_max: int = 2_000
     threads: int = 2
@@ -232,6 +238,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     `trust_request_chat_template` honours templates that come with requests.
     `stop_with_stdin` ends the server when its standard input closes, so that it cannot outlive the
     one who started it.
+    With `log_prompts` the log's line of a request holds the user's text.
     """
 
     host: str = "127.0.0.1"
@@ -241,6 +248,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     socket: str | None = None
     keep_alive_s: float = 15.0
     stop_with_stdin: bool = False
+    log_prompts: bool = False
     connections_max: int | None = None
 
     request_bytes_max: int = 32 << 20
@@ -275,6 +283,7 @@ class CommandConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What whoever starts the server gets to read on standard error."""
 
     log_level: str = "info"
+    log_format: str = "text"
     quiet: bool = False
 
 
@@ -299,6 +308,24 @@ def seconds_since_make() -> float | None:
         return None
 
 
+class ServiceManager(msgspec.Struct, frozen=True):
+    """systemd, if it started this process: where it listens, and the longest silence that it allows."""
+
+    address: str = ""
+    watchdog_s: float | None = None
+
+
+SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+
+def service_manager() -> ServiceManager:
+    """Return what systemd's variables say to this very process."""
+    limit_us = os.environ.get("WATCHDOG_USEC", "")
+    meant = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    watched = meant and limit_us.isdecimal() and int(limit_us) > 0
+    return ServiceManager(os.environ.get("NOTIFY_SOCKET", ""), int(limit_us) / 1e6 if watched else None)
+
+
 KEY_VARIABLES = (f"{PREFIX}API_KEY", f"{PREFIX}ADMIN_KEY")
 
 
@@ -321,12 +348,12 @@ def runtime_dir() -> Path:
 def child_environment(search_path: Sequence[str]) -> dict[str, str]:
     """Return this process's environment with `search_path` for a child's imports; "" stands for here.
 
-    Keys stay behind: no child needs them.
+    Keys stay behind, and what systemd says: no child needs them.
     Unless the user chose otherwise, OpenMP threads sleep between two pieces of work: on a machine
     whose cores are shared with other processes, spinning ones wait for each other's time slices.
     """
     return {
         "OMP_WAIT_POLICY": "passive",
-        **{name: value for name, value in os.environ.items() if name not in KEY_VARIABLES},
+        **{name: value for name, value in os.environ.items() if name not in (*KEY_VARIABLES, *SERVICE_VARIABLES)},
         "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in search_path),
     }

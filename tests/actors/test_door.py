@@ -6,7 +6,9 @@ import asyncio
 import mmap
 import os
 import signal
+import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,22 @@ def test_a_tool_sees_topology_and_live_numbers() -> None:
             attachment.close()
 
     run(main())
+
+
+def test_an_engine_of_another_protocol_is_refused(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as engine:
+        engine.bind(str(tmp_path / "s"))
+        engine.listen()
+
+        def answer() -> None:
+            with engine.accept()[0] as end:
+                end.send(b'{"protocol": 9, "version": "7.0", "new": []}')
+
+        speaker = threading.Thread(target=answer)
+        speaker.start()
+        with pytest.raises(UserError, match=r"TokenSpeed 7.0, speaks protocol 9 and this tool protocol 1"):
+            attach(tmp_path / "s")
+        speaker.join()
 
 
 def test_a_restart_shows() -> None:

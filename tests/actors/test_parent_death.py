@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.actors.world import gone, wait_gone
+from tokenspeed.actors.control import Failed, channel_pair
 from tokenspeed.actors.rundir import RunFolder
+from tokenspeed.actors.spawn import EDITION
 
 
 @pytest.mark.parametrize("mode", ["ready", "loading"])
@@ -35,8 +37,23 @@ def test_actors_die_with_the_engine(mode: str, runtime_base: Path) -> None:
 
 def test_an_actor_whose_parent_is_gone_already_ends() -> None:
     read, write = os.pipe()
-    command = [sys.executable, "-m", "tokenspeed.actors.spawn", str(read), str(os.getppid())]
+    command = [sys.executable, "-m", "tokenspeed.actors.spawn", str(read), str(os.getppid()), EDITION]
     with subprocess.Popen(command, pass_fds=[read]) as orphan:
         assert orphan.wait(timeout=5) == 1
     os.close(read)
     os.close(write)
+
+
+def test_an_actor_of_another_edition_says_so() -> None:
+    ours, theirs = channel_pair()
+    command = [sys.executable, "-m", "tokenspeed.actors.spawn", str(theirs), str(os.getpid()), "0.0.1/0"]
+    with subprocess.Popen(command, pass_fds=[theirs]) as actor:
+        os.close(theirs)
+        received = ours.receive(wait=True)
+        assert actor.wait(timeout=5) == 1
+    ours.close()
+    assert received is not None
+    assert isinstance(received[0], Failed)
+    assert received[0].error.code == "version_mismatch"
+    assert "TokenSpeed 0.0.1/0" in received[0].error.message
+    assert EDITION in received[0].error.message

@@ -48,7 +48,7 @@ def test_a_gpu_and_dummy_weights_are_told(sockets: Sockets) -> None:
     engine.model = msgspec.structs.replace(engine.model, dtype="bfloat16", load_format="dummy")
     out = io.StringIO()
     greet(Screen(out), engine, ServerConfig(), sockets)
-    uvloop.run(tell_ready(Screen(out), engine, sockets, 1.0))
+    uvloop.run(tell_ready(Screen(out), engine, ServerConfig(), sockets, 1.0))
     said = out.getvalue()
     assert "computed on the GPU in bfloat16" in said
     assert "random weights" in said
@@ -61,7 +61,7 @@ def test_defaults_and_ends_are_told_with_their_sources(sockets: Sockets) -> None
     defaults = GenerationDefaults(temperature=0.6, top_k=20, source="generation_config.json")
     engine.model = msgspec.structs.replace(engine.model, defaults=defaults)
     greet(Screen(out), engine, ServerConfig(), sockets)
-    uvloop.run(tell_ready(Screen(out), engine, sockets, 1.0))
+    uvloop.run(tell_ready(Screen(out), engine, ServerConfig(), sockets, 1.0))
     assert "where a request does not say: temperature 0.6, top_k 20 (generation_config.json)" in out.getvalue()
     assert "replies end at <|im_end|> (id 2: config.json, chat template)" in out.getvalue()
 
@@ -72,7 +72,7 @@ def test_statistics_that_fail_do_not_hide_that_it_is_ready(sockets: Sockets) -> 
             raise EngineError("no answer")
 
     out = io.StringIO()
-    uvloop.run(tell_ready(Screen(out), Mute(), sockets, 1.25))  # type: ignore[arg-type]
+    uvloop.run(tell_ready(Screen(out), Mute(), ServerConfig(), sockets, 1.25))  # type: ignore[arg-type]
     assert "not known (no answer)" in out.getvalue()
     assert "ready in 1.2 s" in out.getvalue()
 
@@ -82,3 +82,9 @@ def test_the_line_to_paste_is_quoted(name: str) -> None:
     words = shlex.split(curl("http://127.0.0.1:1", name))
     assert words[:2] == ["curl", "http://127.0.0.1:1/v1/chat/completions"]
     assert json.loads(words[-1])["model"] == name
+
+
+def test_the_line_to_paste_has_a_key_where_one_is_needed() -> None:
+    line = curl("http://127.0.0.1:1", "m", keyed=True)
+    assert '"Authorization: Bearer $TOKENSPEED_API_KEY"' in line
+    assert "Authorization" not in curl("http://127.0.0.1:1", "m")

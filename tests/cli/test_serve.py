@@ -52,7 +52,7 @@ def test_from_start_to_drained_end(runtime: Path) -> None:
     with serving(runtime, "hello") as server:
         printed = server.until("curl ")
         assert "serves fake-model" in printed
-        assert "llama, 135M parameters, 98.4 MB of weights in /models/fake.gguf" in printed
+        assert "llama, 135M parameters, 98.4 MB of weights (Q4_1, F32) in /models/fake.gguf" in printed
         assert "computed on the CPU in int8, context 2,048 tokens" in printed
         assert "KV cache: 4,096 pages of 16 tokens, 65,536 tokens in all" in printed
         assert "loading weights 1/2\n" in printed
@@ -63,7 +63,8 @@ def test_from_start_to_drained_end(runtime: Path) -> None:
         assert ask(server).json()["choices"][0]["message"]["content"] == "Hello wörld\n"
         (path,) = running_sockets()
         assert Client(path).flush_cache() == 5
-        assert "POST /v1/chat/completions 200 " in server.until("POST /v1/chat")
+        told = next(line for line in server.until("finish=").splitlines() if "POST /v1/chat" in line)
+        assert re.search(r" INFO +serve\[\d+\] POST /v1/chat/completions 200 id=req-\w+ prompt_tokens=7 ", told)
         assert "GET /health" not in server.printed
         server.signal(signal.SIGTERM)
         assert server.exit_code() == 0
@@ -124,6 +125,20 @@ def test_replies_that_outlast_the_drain_end_with_a_typed_error(runtime: Path) ->
         assert streamed.text().endswith("data: [DONE]\n\n")
         assert whole.reply is None or whole.reply.status == 503
         assert server.exit_code() == 0
+
+
+def test_a_log_in_json_has_nothing_else_in_it(runtime: Path) -> None:
+    with serving(runtime, "hello", "--log-format", "json") as server:
+        assert ask(server).status == 200
+        server.until("POST /v1/chat")
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+        events = [json.loads(line) for line in server.printed.splitlines()]
+    for event in events:
+        assert {"time", "level", "component", "pid", "message"} <= event.keys()
+    (request,) = (event for event in events if event["message"].startswith("POST"))
+    assert (request["prompt_tokens"], request["finish"], request["level"]) == (7, "stop", "info")
+    assert any(event["message"].startswith("curl ") for event in events)
 
 
 def test_a_second_signal_stops_at_once(runtime: Path) -> None:

@@ -143,7 +143,6 @@ def test_every_setting_is_read_from_the_command_line() -> None:
         connections_max=17,
     )
     assert found.config(CommandConfig) == CommandConfig(log_level="debug", quiet=True)
-    assert "default" not in {source for _, source in sources(found).values()}
 
 
 def test_a_flag_rules_a_variable_a_variable_a_file_and_a_file_the_default(

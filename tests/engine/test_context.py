@@ -12,7 +12,7 @@ from tests.dummies import write_shape
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig
 from tokenspeed.engine import context
 from tokenspeed.engine.context import context_tokens, needed_bytes
-from tokenspeed.engine.memory import gpu_memory, main_memory_limits
+from tokenspeed.engine.memory import gpu_memory
 from tokenspeed.errors import StartError
 from tokenspeed.formats.checkpoint import Checkpoint, describe
 
@@ -73,17 +73,6 @@ def test_a_larger_checkpoint_or_step_needs_more(checkpoint: Checkpoint) -> None:
     assert 17e9 < needed < 20e9
     read = msgspec.structs.replace(model, parameters=8_030_000_000)
     assert abs(needed_bytes(read, DEVICE_DEFAULTS["cuda"]) - needed) < 1e8
-
-
-def test_limits_of_main_memory(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal: 9 kB\nMemAvailable:    4 kB\n")
-    assert list(main_memory_limits(meminfo, tmp_path)) == [4096]
-    (tmp_path / "memory.max").write_text("3000\n")
-    (tmp_path / "memory.current").write_text("1000\n")
-    assert list(main_memory_limits(meminfo, tmp_path)) == [4096, 2000]
-    (tmp_path / "memory.max").write_text("max\n")
-    assert list(main_memory_limits(tmp_path / "absent", tmp_path)) == []
 
 
 def test_no_driver_tells_nothing() -> None:

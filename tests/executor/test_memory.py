@@ -32,12 +32,12 @@ def test_pages_fill_the_bytes() -> None:
 
 def test_available_memory_is_the_limit(tmp_path: Path) -> None:
     """One byte too many is refused with what is needed and what there is."""
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal:       99999999 kB\nMemAvailable:    2097152 kB\n")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       99999999 kB\nMemAvailable:    2097152 kB\n")
     room = (2 << 30) - OVERHEAD_BYTES
-    check_memory(room - 100, 100, meminfo)
+    check_memory(room - 100, 100, tmp_path)
     with pytest.raises(StartError, match=r"needs 2,048 MiB .*KV cache 0 MiB.* and 2,048 MiB are available"):
-        check_memory(room - 100, 101, meminfo)
+        check_memory(room - 100, 101, tmp_path)
 
 
 def test_unknown_memory_refuses_nothing(tmp_path: Path) -> None:

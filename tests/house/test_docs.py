@@ -17,11 +17,19 @@ HTTP_API = (REPOSITORY / "docs/http-api.md").read_text()
 PYTHON_API = (REPOSITORY / "docs/python-api.md").read_text()
 
 
+def anchors(path: Path) -> set[str]:
+    """Return the anchors that headings of a document have."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_links_and_doors_exist(path: Path) -> None:
     text = path.read_text()
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert (path.parent / link).exists(), link
+    for link, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
+        target = path.parent / link if link else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
     doors = set(re.findall(r"^([a-z-]+):.*##", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     for door in re.findall(r"`make ([a-z]+(?:-[a-z]+)*)", text):
         assert door in doors or door.startswith("check-"), door

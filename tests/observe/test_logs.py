@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokenspeed.observe.logs import describe, set_up_logging
+from tokenspeed.observe.logs import describe, form_in_use, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +32,31 @@ def test_one_line_an_event(capfd: pytest.CaptureFixture[str]) -> None:
     found = re.fullmatch(pattern, line)
     assert found is not None, line
     assert int(found[1]) == os.getpid()
+
+
+def test_fields_follow_and_odd_values_are_quoted(capfd: pytest.CaptureFixture[str]) -> None:
+    set_up_logging("a", logging.INFO)
+    fields = {"id": "req-1", "n": 3, "who": "two words", "empty": "", "list": ["x"], "line": "a\nb"}
+    logging.getLogger("x").info("done", extra={"fields": fields})
+    line = capfd.readouterr().err
+    assert line.endswith('done id=req-1 n=3 who="two words" empty="" list="[\\"x\\"]" line="a\\nb"\n')
+
+
+def test_json_is_one_object_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    set_up_logging("a", logging.DEBUG, "json")
+    assert form_in_use() == "json"
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logging.getLogger("x").exception("fails", extra={"fields": {"id": "r", "level": "mine"}})
+    (line,) = capfd.readouterr().err.splitlines()
+    event = json.loads(line)
+    assert list(event)[:5] == ["time", "level", "component", "pid", "message"]
+    assert event["level"] == "error"
+    assert event["component"] == "a"
+    assert event["id"] == "r"
+    assert event["message"] == "fails: ValueError: two\\nlines"
+    assert event["traceback"].startswith("Traceback")
 
 
 def test_an_exception_ends_the_line_without_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:

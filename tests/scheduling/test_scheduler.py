@@ -585,6 +585,10 @@ def test_a_log_that_differs_is_refused() -> None:
         replay(log[:-3])
     with pytest.raises(EngineError, match="no log of a scheduler"):
         replay(b"something else")
+    with pytest.raises(EngineError, match=r"of ABI version 999 and this library of \d+"):
+        replay(log[:8] + (999).to_bytes(8, "little") + log[16:])
+    with pytest.raises(EngineError, match="ends inside its configuration"):
+        replay(log[:20])
 
 
 def test_the_table_is_whole() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from tokenspeed.caller import CALLER, Account
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
 from tokenspeed.errors import EngineError
 from tokenspeed.messages.engine import EndId, SchedulerStats
@@ -37,11 +38,18 @@ class Health(msgspec.Struct):
     actors: dict[str, Any]
 
 
+class Actor(msgspec.Struct):
+    state: str = "ready"
+    restarts: int = 0
+    pid: int = 1
+
+
 class Checkpoint(msgspec.Struct):
     path: Path = Path("/models/fake.gguf")
     architecture: str = "llama"
     parameters: int = 134_515_008
     weights_bytes: int = 98_362_432
+    types: tuple[str, ...] = ("Q4_1", "F32")
 
 
 Step = Output | float | Exception | asyncio.Event
@@ -66,6 +74,8 @@ class Stream:
         self._engine = engine
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outputs = self._run(steps)
+        self._caller = CALLER.get()
+        self._last = Output()
 
     async def accepted(self) -> None:
         for step in self._engine.accept:
@@ -80,6 +90,7 @@ class Stream:
             if not isinstance(step, Output):
                 await self._act(step)
                 continue
+            self._last = step
             if step.finish:
                 self._end()
             yield step
@@ -101,6 +112,10 @@ class Stream:
             raise
 
     def _end(self) -> None:
+        if self in self._engine.open and self._caller is not None:
+            last = self._last
+            counts = (last.prompt_tokens, last.cached_tokens, last.completion_tokens)
+            self._caller.replies.append(Account(last.finish, *counts, first_s=0.01, duration_s=0.03))
         self._engine.open.discard(self)
         if not self._engine.open:
             self._engine.idle.set()
@@ -161,7 +176,7 @@ class FakeEngine:
         self.begin()
 
     def health(self) -> Health:
-        return Health(self.ok, self.state, {"executor": {"state": "ready", "restarts": 0, "pid": 1}})
+        return Health(self.ok, self.state, {"executor": Actor()})
 
     def generate(self, prompt: Prompt, sampling: SamplingParams, *, namespace: str, session: str) -> Stream:
         if self.state == "draining":

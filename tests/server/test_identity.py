@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
 from tests.server.doors import CHAT, HI, Door, knock, until
 from tests.server.fake_engine import FOREVER, FakeEngine
+from tokenspeed.config import Secret
 from tokenspeed.server.identity import request_id
 
 
@@ -42,12 +44,13 @@ def test_work_is_logged_in_one_line_and_probes_are_not(caplog: pytest.LogCapture
 
     caplog.set_level(logging.INFO, "tokenspeed.server")
     knock(test)
-    lines = [record.getMessage() for record in caplog.records if record.name == "tokenspeed.server"]
-    assert len(lines) == 3
-    for line, ident in zip(lines, ("id-False", "id-True"), strict=False):
-        assert line.startswith(f"POST {CHAT} 200 ")
-        assert f"id={ident} prompt=7 cached=4 reply=3 finish=stop" in line
-    assert "/no%0Alines 404" in lines[2]
+    records = [record for record in caplog.records if record.name == "tokenspeed.server"]
+    assert [record.getMessage() for record in records] == [*2 * [f"POST {CHAT} 200"], "GET /no%0Alines 404"]
+    for record, ident in zip(records, ("id-False", "id-True"), strict=False):
+        fields: dict[str, object] = vars(record)["fields"]
+        assert isinstance(fields.pop("duration_s"), float)
+        counts = {"prompt_tokens": 7, "cached_tokens": 4, "completion_tokens": 3}
+        assert fields == {"id": ident, **counts, "ttft_ms": 10.0, "tpot_ms": 10.0, "finish": "stop"}
 
 
 def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -> None:
@@ -64,4 +67,31 @@ def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -
 
     caplog.set_level(logging.INFO, "tokenspeed.server")
     knock(test, lambda: FakeEngine(script=[FOREVER]).begin())
-    assert f"POST {CHAT} 499 " in caplog.text
+    assert f"POST {CHAT} 499" in caplog.text
+
+
+def test_the_log_has_the_name_of_a_key_and_never_the_key(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(door: Door) -> None:
+        for key in ("sesame-of-ann", "sesame-of-none", "wrong-sesame"):
+            await door.client.post(CHAT, json=HI, headers={"authorization": f"Bearer {key}"})
+
+    caplog.set_level(logging.INFO, "tokenspeed.server")
+    knock(test, api_keys=(Secret("ann:sesame-of-ann"), Secret("sesame-of-none")))
+    keys = [vars(record)["fields"].get("key", "") for record in caplog.records if record.name == "tokenspeed.server"]
+    assert keys[0] == "ann"
+    assert re.fullmatch("[0-9a-f]{8}", keys[1])
+    assert keys[2] == ""
+    assert "sesame" not in caplog.text + str([vars(record) for record in caplog.records])
+
+
+def test_text_is_logged_by_wish_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(door: Door) -> None:
+        await door.chat()
+
+    caplog.set_level(logging.INFO, "tokenspeed.server")
+    for log_prompts in (False, True):
+        caplog.clear()
+        knock(test, log_prompts=log_prompts)
+        (record,) = (record for record in caplog.records if record.name == "tokenspeed.server")
+        assert {"prompt", "reply"} <= vars(record)["fields"].keys() or not log_prompts
+        assert not {"prompt", "reply"} & vars(record)["fields"].keys() or log_prompts

@@ -47,6 +47,7 @@ def test_the_socket_is_for_its_owner_alone_and_goes_with_the_door() -> None:
     ("data", "status", "code"),
     [
         (frame({"path": "/nothing"}), 404, "not_found"),
+        (frame({"path": "/health", "protocol": 2}), 400, "protocol_mismatch"),
         (frame({"body": {}}), 400, "missing_required_parameter"),
         (frame([1, 2]), 400, "invalid_request"),
         (b"\0\0\0\1\xc1", 400, "invalid_msgpack"),

@@ -12,6 +12,7 @@ from tokenspeed.actors.control import Launch
 from tokenspeed.actors.edges import Ends, split_ends
 from tokenspeed.actors.health import KILL_LIMIT_S, ActorHealth, RestartBudget, State, start_overdue, turn_overdue
 from tokenspeed.actors.life import Keeper, Life
+from tokenspeed.observe.logs import form_in_use
 from tokenspeed.observe.page import StatusLine, Word, now_us
 
 FIRST_PHASE = "process starts"
@@ -69,6 +70,7 @@ class Charge:
             config_type=f"{type(config).__module__}:{type(config).__qualname__}",
             config=msgspec.msgpack.encode(config),
             log_level=log_level,
+            log_form=form_in_use(),
             line=self.index,
             grants=grants,
             restarted=self.missed,

@@ -46,6 +46,7 @@ class Launch(msgspec.Struct, tag=True, array_like=True, frozen=True):
     config_type: str
     config: bytes
     log_level: int
+    log_form: str
     line: int
     grants: list[EdgeGrant]
     restarted: list[tuple[str, int]] = []

@@ -31,7 +31,7 @@ from tokenspeed.actors.control import (
     ToActor,
     channel_pair,
 )
-from tokenspeed.actors.spawn import PARENTS_SIGNALS
+from tokenspeed.actors.spawn import EDITION, PARENTS_SIGNALS
 from tokenspeed.config import child_environment
 from tokenspeed.errors import ErrorInfo
 
@@ -77,7 +77,7 @@ class Life:
         The child dies with the calling thread, which is the one of the event loop.
         """
         channel, theirs = channel_pair()
-        command = [sys.executable, "-P", "-m", "tokenspeed.actors.spawn", str(theirs), str(os.getpid())]
+        command = [sys.executable, "-P", "-m", "tokenspeed.actors.spawn", str(theirs), str(os.getpid()), EDITION]
         held = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
             process = subprocess.Popen(

@@ -249,6 +249,6 @@ def run(channel: Channel) -> None:
 
 
 async def _serve(channel: Channel, launch: Launch, descriptors: list[int]) -> None:
-    set_up_logging(launch.actor, launch.log_level)
+    set_up_logging(launch.actor, launch.log_level, launch.log_form)
     page = StatusPage(descriptors[0])
     await Runtime(channel, launch, page.line(launch.line)).live(descriptors[1:])

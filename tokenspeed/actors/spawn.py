@@ -1,9 +1,12 @@
-"""Entry of an actor's process: `python -m tokenspeed.actors.spawn CHANNEL_FD PARENT_PID`.
+"""Entry of an actor's process: `python -m tokenspeed.actors.spawn CHANNEL_FD PARENT_PID EDITION`.
 
 First of all it ties its life to its parent's in the kernel, so that nothing outlives the engine
 whatever state either is in. Who it is, it learns from the control channel. The signals of a
 terminal or a service manager go to the whole group; they are the parent's to interpret, so this
 process ignores them (the parent starts it with them blocked, so that none slips in before).
+
+A restarted actor reads its code anew. If the installation was changed meanwhile, its messages may mean
+something else than its parent's: the edition tells, and the actor says so instead of starting.
 """
 
 from __future__ import annotations
@@ -13,7 +16,15 @@ import faulthandler
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
+from tokenspeed import __version__
+
+if TYPE_CHECKING:
+    from tokenspeed.actors.control import Channel
+
+CONTROL_PROTOCOL = 1  # goes up with each change of a message between processes
+EDITION = f"{__version__}/{CONTROL_PROTOCOL}"
 PR_SET_PDEATHSIG = 1
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -35,15 +46,31 @@ def leave_signals_to_parent() -> None:
 
 def main(arguments: list[str]) -> None:
     """Become the actor that the first message on the channel describes."""
-    descriptor, parent = map(int, arguments)
+    descriptor, parent, edition = int(arguments[0]), int(arguments[1]), arguments[2]
     die_with_parent(parent)
     leave_signals_to_parent()
     faulthandler.enable()
     # Imported only now: loading takes time in which the parent could die unnoticed.
     from tokenspeed.actors.control import Channel
+
+    channel = Channel.adopt(descriptor)
+    if edition != EDITION:
+        _refuse(channel, edition)
     from tokenspeed.actors.runtime import run
 
-    run(Channel.adopt(descriptor))
+    run(channel)
+
+
+def _refuse(channel: Channel, edition: str) -> NoReturn:
+    from tokenspeed.actors.control import Failed
+    from tokenspeed.errors import ErrorInfo
+
+    text = (
+        f"the running engine is TokenSpeed {edition} and what is installed now is {EDITION} (version/protocol): the "
+        "installation was changed under it; start the server again"
+    )
+    channel.send(Failed(ErrorInfo(500, "version_mismatch", text)), wait=True)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from tokenspeed.actors.watch import Watch
 from tokenspeed.config import runtime_dir
 from tokenspeed.errors import ErrorInfo, StartError
 from tokenspeed.ipc.segment import sweep as sweep_segments
-from tokenspeed.observe.attach import STATUS_PAGE, ActorEntry, EdgeEntry, Topology
+from tokenspeed.observe.attach import PROTOCOL, STATUS_PAGE, ActorEntry, EdgeEntry, Topology
 from tokenspeed.observe.logs import describe
 from tokenspeed.observe.page import StatusPage
 
@@ -259,7 +259,7 @@ class Supervisor:
         ]
         names.append(ActorEntry(self._home, os.getpid(), len(self._specs)))
         edges = [EdgeEntry(e.writer, e.readers, e.capacity_bytes, self._edges.epoch(e)) for e in self._edges.edges]
-        topology = Topology(os.getpid(), __version__, tuple(names), tuple(edges), (STATUS_PAGE,))
+        topology = Topology(PROTOCOL, os.getpid(), __version__, tuple(names), tuple(edges), (STATUS_PAGE,))
         return topology, [self._page.read_only_fd()]
 
 

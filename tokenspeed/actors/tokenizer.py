@@ -1,9 +1,10 @@
 """The tokenizer actor: prompts in, ids out.
 
-Owns the prompt builder and the requests it is working on; it does not know pages, steps or text
-that comes back. Prompts are encoded in threads; the largest ones have a thread of their own, so that
-all others overtake them. A request that breaks a limit is answered here and never reaches the
-scheduler.
+Owns the prompt builder and the requests it is working on; it does not know pages or steps. Prompts
+are built in threads; much new text is encoded in threads of its own, and a giant prompt has one for
+all of its way, so that all others overtake them. A request that breaks a limit is answered here and
+never reaches the scheduler. Of each conversation it is told how it was answered, so that the reply
+has the same ids when it comes back.
 
 Invariant: for the last attempt of each request exactly one of `Submit`, `Refused` or `Dropped` is sent.
 """
@@ -11,21 +12,41 @@ Invariant: for the last attempt of each request exactly one of `Submit`, `Refuse
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
-from tokenspeed.messages.base import Message
+from tokenspeed.messages.base import Message, unpack_ids
 from tokenspeed.messages.engine import ModelEnds, Refused
 from tokenspeed.messages.scheduler import Dropped, StreamSettings, Submit
-from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Ids, Prompt, TokenizerMessage
+from tokenspeed.messages.tokenizer import (
+    CancelTokenize,
+    Chat,
+    GenerateRequest,
+    Ids,
+    Prompt,
+    Replied,
+    TokenizerMessage,
+)
 from tokenspeed.sampling import SamplingParams
-from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
+from tokenspeed.text.prompt import Begun, PromptBuilder, load_prompt_builder
+from tokenspeed.text.replies import Place
 
-GIANT_BYTES = 512 << 10  # a prompt of more is encoded behind the others of its size; it may take seconds
+GIANT_BYTES = 512 << 10  # a prompt of more is built behind the others of its size; it may take seconds
+SLOW_CHARS = 32 << 10  # new text of more takes longer to encode than a short prompt should wait
+OPEN_MAX = 10_000
+
+
+class _Open(NamedTuple):
+    """A conversation that is being answered: where the reply will stand, and the ids that end it."""
+
+    place: Place
+    end_ids: frozenset[int]
 
 
 class TokenizerActor(Actor):
@@ -39,10 +60,12 @@ class TokenizerActor(Actor):
         self._outbox = outbox
         self._phase = phase
         self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="encode")
+        self._slow = ThreadPoolExecutor(config.threads, thread_name_prefix="encode-slow")
         self._giants = ThreadPoolExecutor(1, thread_name_prefix="encode-giant")
         self._builder: PromptBuilder
         self._pending: dict[int, asyncio.Task[None]] = {}
         self._cancelled: set[int] = set()
+        self._open: OrderedDict[int, _Open] = OrderedDict()
 
     async def start(self) -> None:
         """Load the tokenizer and the chat template."""
@@ -58,6 +81,8 @@ class TokenizerActor(Actor):
                 self._pending[message.request] = asyncio.ensure_future(self._serve(message))
             case CancelTokenize():
                 self._cancel(message.request)
+            case Replied():
+                self._learn(message)
 
     def peer_restarted(self, peer: str, epoch: int) -> None:
         """Nothing to mend: the engine sends again what a new scheduler has to know."""
@@ -66,7 +91,7 @@ class TokenizerActor(Actor):
         """Drop what is still being encoded."""
         for task in self._pending.values():
             task.cancel()
-        for threads in (self._threads, self._giants):
+        for threads in (self._threads, self._slow, self._giants):
             threads.shutdown(wait=False, cancel_futures=True)
         self._builder.close()
 
@@ -78,6 +103,16 @@ class TokenizerActor(Actor):
         else:
             self._outbox.send("scheduler", Dropped(request))
 
+    def _learn(self, replied: Replied) -> None:
+        # Here and not in a thread: the next turn may be the very next message.
+        asked = self._open.pop(replied.request, None)
+        if asked is None:
+            return
+        ids = unpack_ids(replied.ids)
+        if ids and ids[-1] in asked.end_ids:
+            ids.pop()  # what ends a reply is the template's to write
+        self._builder.learn(asked.place, replied.text, ids)
+
     async def _serve(self, request: GenerateRequest) -> None:
         answer = await self._answer(request)
         if self._pending.get(request.request) is not asyncio.current_task():
@@ -86,28 +121,48 @@ class TokenizerActor(Actor):
         if request.request in self._cancelled:
             self._cancelled.discard(request.request)
             self._outbox.send("scheduler", Dropped(request.request))
-        elif isinstance(answer, Submit):
-            self._outbox.send("scheduler", answer)
-        else:
+        elif isinstance(answer, Refused):
             self._outbox.send("engine", answer)
+        else:
+            submit, place = answer
+            self._expect_reply(submit, place)
+            self._outbox.send("scheduler", submit)
 
-    async def _answer(self, request: GenerateRequest) -> Submit | Refused:
-        loop = asyncio.get_running_loop()
+    def _expect_reply(self, submit: Submit, place: Place | None) -> None:
+        if place is not None:
+            self._open[submit.request] = _Open(place, frozenset(submit.end_ids))
+        if len(self._open) > OPEN_MAX:
+            self._open.popitem(last=False)  # of a request that failed, most likely
+
+    async def _answer(self, request: GenerateRequest) -> tuple[Submit, Place | None] | Refused:
         try:
-            threads = self._giants if _may_take_long(request.prompt) else self._threads
-            return await loop.run_in_executor(threads, self._submit, request)
+            return await self._built(request)
         except TokenSpeedError as error:
             return Refused(request.request, error.info())
         except Exception as error:
             fault = EngineError(f"The prompt could not be built ({type(error).__name__}: {error}).")
             return Refused(request.request, fault.info())
 
-    def _submit(self, request: GenerateRequest) -> Submit:
-        if request.request in self._cancelled:
-            raise EngineError("The request was cancelled.", code="cancelled")  # nobody reads it
+    async def _built(self, request: GenerateRequest) -> tuple[Submit, Place | None]:
+        loop = asyncio.get_running_loop()
+        giant = _may_take_long(request.prompt)
+        threads, chars_max = (self._giants, sys.maxsize) if giant else (self._threads, SLOW_CHARS)
+        begun, submit = await loop.run_in_executor(threads, self._begin, request, chars_max)
+        if submit is None:
+            submit = await loop.run_in_executor(self._slow, self._submit, request, begun)
+        return submit, begun.place
+
+    def _begin(self, request: GenerateRequest, chars_max: int) -> tuple[Begun, Submit | None]:
+        """Look up what is known of the prompt, and encode the rest unless that is more than `chars_max`."""
+        self._check_wanted(request)
+        self._check_stop_ids(request.sampling)
+        begun = self._builder.begin(request.prompt, request.namespace)
+        return begun, self._submit(request, begun) if begun.draft.chars_missing <= chars_max else None
+
+    def _submit(self, request: GenerateRequest, begun: Begun) -> Submit:
+        self._check_wanted(request)
         sampling = request.sampling
-        self._check_stop_ids(sampling)
-        ids = self._builder.ids(request.prompt)
+        ids = self._builder.finish(begun)
         room = self._config.model.max_model_len - len(ids)
         end_ids = () if sampling.ignore_eos else self._builder.end_ids
         max_tokens = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
@@ -124,6 +179,10 @@ class TokenizerActor(Actor):
             session=request.session,
             stream=StreamSettings(sampling.stop, len(ids)),
         )
+
+    def _check_wanted(self, request: GenerateRequest) -> None:
+        if request.request in self._cancelled:
+            raise EngineError("The request was cancelled.", code="cancelled")  # nobody reads it
 
     def _check_stop_ids(self, sampling: SamplingParams) -> None:
         vocab_tokens = self._builder.vocab_tokens

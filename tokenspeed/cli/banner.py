@@ -33,7 +33,7 @@ def greet(screen: Screen, engine: EngineLike, config: ServerConfig, sockets: Soc
     else:
         screen.say(
             f"  {weights.architecture}, {amount(weights.parameters)} parameters, "
-            f"{amount(weights.weights_bytes, 'B')} of weights in {weights.path}"
+            f"{amount(weights.weights_bytes, 'B')} of weights ({', '.join(weights.types)}) in {weights.path}"
         )
     device = "GPU" if engine.device.name == "cuda" else "CPU"
     screen.say(f"  computed on the {device} in {model.dtype}, context {model.max_model_len:,} tokens")
@@ -42,14 +42,19 @@ def greet(screen: Screen, engine: EngineLike, config: ServerConfig, sockets: Soc
         screen.say(f"  where a request does not say: {told} ({model.defaults.source})")
     if sockets.http is not None:
         screen.say(f"  {url_of(sockets.http)} (loading; /ready tells when)")
-        if config.host not in LOOPBACK and not (config.api_keys or config.api_key_file):
+        if config.host not in LOOPBACK and not has_keys(config):
             screen.say(
                 f"  warning: {config.host} can be reached from elsewhere, and no key protects it: --api-key-file"
             )
     screen.say(f"  {sockets.unix_path}")
 
 
-async def tell_ready(screen: Screen, engine: EngineLike, sockets: Sockets, took_s: float) -> None:
+def has_keys(config: ServerConfig) -> bool:
+    """Return whether requests over HTTP need a key."""
+    return bool(config.api_keys or config.api_key_file)
+
+
+async def tell_ready(screen: Screen, engine: EngineLike, config: ServerConfig, sockets: Sockets, took_s: float) -> None:
     """Tell that requests are taken, how much the KV cache holds, and how to ask."""
     try:
         pages = (await engine.stats()).pages_total
@@ -61,12 +66,13 @@ async def tell_ready(screen: Screen, engine: EngineLike, sockets: Sockets, took_
         screen.say(f"replies end at {end.text} (id {end.id}: {', '.join(end.sources)})")
     screen.say(f"ready in {took_s:.1f} s")
     if sockets.http is not None:
-        screen.say(f"\n{curl(url_of(sockets.http), engine.model.served_name)}\n")
+        screen.say(f"\n{curl(url_of(sockets.http), engine.model.served_name, has_keys(config))}\n")
 
 
-def curl(url: str, model: str) -> str:
-    """Return a command that asks the server at `url` something."""
+def curl(url: str, model: str, keyed: bool = False) -> str:
+    """Return a command that asks the server at `url` something, if `keyed` with the key of the shell's variable."""
     message = {"role": "user", "content": "Say hello in one sentence."}
     body = msgspec.json.encode({"model": model, "messages": [message], "max_tokens": 64}).decode()
     quoted = body.replace("'", "'\\''")
-    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{quoted}'"
+    key = ' -H "Authorization: Bearer $TOKENSPEED_API_KEY"' if keyed else ""
+    return f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{quoted}'"

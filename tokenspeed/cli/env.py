@@ -23,6 +23,7 @@ from tokenspeed import __version__
 from tokenspeed.cli.parser import Parser
 from tokenspeed.cli.screen import amount
 from tokenspeed.demo import find_demo
+from tokenspeed.machine import core_limit, memory_limit_bytes
 
 PACKAGES = (
     "torch",
@@ -147,8 +148,8 @@ def _cpu_flags() -> str:
 
 
 def _cpu_limit() -> str:
-    quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    return "none" if quota == "max" else f"{int(quota) / int(period):g} cores"
+    limit = core_limit()
+    return "none" if limit is None else f"{limit:g} cores"
 
 
 def _meminfo(field: str) -> str:
@@ -157,8 +158,8 @@ def _meminfo(field: str) -> str:
 
 
 def _memory_limit() -> str:
-    limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    return "none" if limit == "max" else amount(int(limit), "B")
+    limit = memory_limit_bytes()
+    return "none" if limit is None else amount(limit, "B")
 
 
 def _shm() -> str:

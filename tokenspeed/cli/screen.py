@@ -8,10 +8,14 @@ Invariant: a pipe or a log gets whole lines without control characters.
 
 from __future__ import annotations
 
+import io
+import logging
 import re
 import shutil
 import time
 from typing import TextIO
+
+log = logging.getLogger("tokenspeed.cli")
 
 BAR_CHARS = 24
 REPEAT_S = 2.0
@@ -75,6 +79,21 @@ class Screen:
             self._out.flush()
         except (OSError, ValueError):
             pass  # nobody reads: the server goes on
+
+
+class LogScreen(Screen):
+    """The same as events of the log, where standard error is for programs."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        super().__init__(io.StringIO(), quiet)
+
+    def complain(self, line: str) -> None:
+        """Log one line as an error, even when quiet."""
+        log.error("%s", line.strip())
+
+    def _write(self, text: str) -> None:
+        if said := text.strip():
+            log.info("%s", said)
 
 
 def fraction(event: str) -> float | None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tokenspeed.cli.arguments import hide_argument
-from tokenspeed.cli.screen import Screen
+from tokenspeed.cli.screen import LogScreen, Screen
 from tokenspeed.cli.sources import Settings, read_settings
 from tokenspeed.cli.told import as_toml
 from tokenspeed.config import CommandConfig, EngineConfig, ServerConfig, seconds_since_make
@@ -35,6 +37,32 @@ MakeEngine = Callable[..., "EngineLike"]
 
 def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
     """Run the command and return its exit code; `make_engine` stands in for `AsyncEngine`."""
+    with _signals_end_it():
+        return _main(argv, make_engine)
+
+
+@contextlib.contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Let signals end the process until its loop takes them over.
+
+    The kernel drops what the first process of a container has no handler for: `docker stop` would wait.
+    """
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    here = threading.current_thread() is threading.main_thread()
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT) if here}
+    for number in kept:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _main(argv: list[str], make_engine: MakeEngine | None) -> int:
     begun_s = time.monotonic()
     settings = read_settings(argv)
     if settings.print_config:
@@ -43,13 +71,14 @@ def main(argv: list[str], make_engine: MakeEngine | None = None) -> int:
     for secret in settings.secrets():
         hide_argument(secret)
     command = settings.config(CommandConfig)
-    screen = Screen(sys.stderr, command.quiet)
+    json = command.log_format == "json"
+    screen = LogScreen(command.quiet) if json else Screen(sys.stderr, command.quiet)
+    from tokenspeed.engine import set_up_logging
+
+    set_up_logging("serve", logging.getLevelNamesMapping()[command.log_level.upper()], command.log_format)
     if settings.config(EngineConfig).model is None and make_engine is None and find_demo() is None:
         screen.complain(ABSENT)
         return START_FAILED
-    from tokenspeed.engine import set_up_logging
-
-    set_up_logging("serve", logging.getLevelNamesMapping()[command.log_level.upper()])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
         return _serve(settings, screen, begun_s, make_engine)
@@ -90,7 +119,7 @@ def _serve_on(
     greet(screen, engine, config, sockets)
 
     async def on_ready() -> None:
-        await tell_ready(screen, engine, sockets, time.monotonic() - begun_s)
+        await tell_ready(screen, engine, config, sockets, time.monotonic() - begun_s)
         if (make_s := seconds_since_make()) is not None:
             screen.say(f"first token {make_s:.1f} s after make began")
 

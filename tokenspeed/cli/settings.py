@@ -23,6 +23,7 @@ from tokenspeed.config import (
     GPU_MEMORY_UTILIZATION_MAX,
     GPU_MEMORY_UTILIZATION_MIN,
     LOAD_FORMATS,
+    LOG_FORMATS,
     LOG_LEVELS,
     PREFIX,
     CommandConfig,
@@ -84,7 +85,7 @@ MODEL = Group(
         ),
         Setting(
             "dtype",
-            "type computed in: auto, float32, bfloat16",
+            "type computed in: auto, int8 (cpu), float32, bfloat16 (cuda)",
             "TYPE",
             unset=f"auto: {_by_device('dtype')}",
         ),
@@ -281,16 +282,24 @@ OPERATION = (
     ),
 )
 
-LOGGING = Group(
-    "logging",
-    CommandConfig,
-    (
-        Setting("log_level", "least level that is logged", choices=LOG_LEVELS),
-        Setting("quiet", "no banner, and progress on a terminal alone"),
+LOGGING = (
+    Group(
+        "logging",
+        ServerConfig,
+        (Setting("log_prompts", "log what users ask and what they are answered; else no text of theirs is logged"),),
+    ),
+    Group(
+        "logging",
+        CommandConfig,
+        (
+            Setting("log_level", "least level that is logged", choices=LOG_LEVELS),
+            Setting("log_format", "text: a line for people; json: an object for programs", choices=LOG_FORMATS),
+            Setting("quiet", "no banner, and progress on a terminal alone"),
+        ),
     ),
 )
 
-GROUPS = (MODEL, MEMORY, HTTP, ACCESS, *LIMITS, *OPERATION, LOGGING)
+GROUPS = (MODEL, MEMORY, HTTP, ACCESS, *LIMITS, *OPERATION, *LOGGING)
 
 # Names that others know and this server has not, with what to do instead.
 REFUSED = {

@@ -40,7 +40,7 @@ from tokenspeed.messages.engine import (
     StreamsFenced,
 )
 from tokenspeed.messages.scheduler import AskStats, Cancel, FlushCache
-from tokenspeed.messages.tokenizer import CancelTokenize, GenerateRequest, Prompt, Text
+from tokenspeed.messages.tokenizer import CancelTokenize, Chat, GenerateRequest, Prompt, Replied, Text
 from tokenspeed.sampling import UINT64_MAX, SamplingParams
 
 CALL_LIMIT_S = 10.0
@@ -206,6 +206,9 @@ class AsyncEngine:
             self._idle.set()
         if stream.is_cancelled:
             self._cancel(stream.request)
+        if isinstance(stream.message.prompt, Chat) and not stream.is_failed:
+            replied = Replied(stream.request, stream.text, stream.delivered.tobytes())
+            self._supervisor.outbox.send("tokenizer", replied)
 
     def _cancel(self, request: int) -> None:
         self._supervisor.outbox.send("scheduler", Cancel(request))

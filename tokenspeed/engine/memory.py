@@ -1,24 +1,20 @@
 """How much memory there is for a model, asked without touching the device.
 
-Owns the questions: the kernel for main memory and the limit of the control group, NVIDIA's
-management library for a GPU. No CUDA context is made, which would hold memory in a process that
-computes nothing. What a model needs is not known here.
+Owns the choice of whom to ask: `machine` for main memory, NVIDIA's management library for a GPU. No
+CUDA context is made, which would hold memory in a process that computes nothing. What a model needs
+is not known here.
 
 Invariant: nothing is reserved, and what cannot be asked counts as no limit.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 from tokenspeed.config import first_gpu
+from tokenspeed.machine import memory_available_bytes
 
-MEMINFO = Path("/proc/meminfo")
-CGROUP = Path("/sys/fs/cgroup")
 LIBRARY = "libnvidia-ml.so.1"
 UNLIMITED = sys.maxsize
 
@@ -32,18 +28,10 @@ class _NvmlMemory(ctypes.Structure):
 def bytes_allowed(device: str, gpu_share: float) -> int:
     """Return the bytes that may be taken now: of main memory on "cpu", else of the first GPU's share `gpu_share`."""
     if device == "cpu":
-        return min(main_memory_limits(), default=UNLIMITED)
+        available = memory_available_bytes()
+        return UNLIMITED if available is None else available
     found = gpu_memory(first_gpu())
     return UNLIMITED if found is None else found[0] - int(found[1] * (1 - gpu_share))
-
-
-def main_memory_limits(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> Iterator[int]:
-    """Yield what the machine has left, and what this process's control group has left."""
-    with contextlib.suppress(OSError):
-        lines = meminfo.read_text().splitlines()
-        yield from (int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    with contextlib.suppress(OSError, ValueError):  # no such group, or "max"
-        yield int((cgroup / "memory.max").read_text()) - int((cgroup / "memory.current").read_text())
 
 
 def gpu_memory(gpu: str, library: str = LIBRARY) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ Invariant: the caller gets each id and each character once, in order, and exactl
 from __future__ import annotations
 
 import asyncio
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from enum import Enum, auto
 
 import msgspec
 
+from tokenspeed.caller import CALLER, Account
 from tokenspeed.errors import EngineError, TokenSpeedError
 from tokenspeed.messages.base import view_ids
 from tokenspeed.messages.engine import OutputDelta, PositionLogprobs
-from tokenspeed.messages.tokenizer import GenerateRequest
+from tokenspeed.messages.tokenizer import Chat, GenerateRequest, Prompt, Text
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -62,7 +64,13 @@ class Stream:
         self.prompt_tokens = 0
         self.deaths = 0  # of actors that had it in hand, since its last output
         self._on_end = on_end
+        self._caller = CALLER.get()
+        self._text: list[str] | None = [] if self._caller is not None and self._caller.keep_text else None
+        self._begun_s = time.monotonic()
+        self._first_s: float | None = None
+        self._last: Output | None = None
         self._chars = 0
+        self._texts: list[str] = []
         self._outputs: deque[Output] = deque()
         self._news = asyncio.Event()
         self._accepted = asyncio.Event()
@@ -99,9 +107,19 @@ class Stream:
         self._finish(_End.CANCELLED)
 
     @property
+    def text(self) -> str:
+        """What was delivered so far, as text."""
+        return "".join(self._texts)
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the caller ended it before its end."""
         return self._end is _End.CANCELLED
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it ended with an error."""
+        return self._end is _End.FAILED
 
     # The engine's side.
 
@@ -119,19 +137,23 @@ class Stream:
             return
         self.delivered.extend(ids)
         self._chars += len(text)
+        self._texts.append(text)
         self.deaths = 0
         self._accepted.set()
-        self._outputs.append(
-            Output(
-                text=text,
-                ids=ids,
-                finish=delta.finish,
-                stop_reason=delta.stop_reason,
-                prompt_tokens=delta.prompt_tokens,
-                cached_tokens=delta.cached_tokens,
-                completion_tokens=delta.completion_tokens,
-            )
+        output = self._last = Output(
+            text=text,
+            ids=ids,
+            finish=delta.finish,
+            stop_reason=delta.stop_reason,
+            prompt_tokens=delta.prompt_tokens,
+            cached_tokens=delta.cached_tokens,
+            completion_tokens=delta.completion_tokens,
         )
+        self._outputs.append(output)
+        if self._first_s is None:
+            self._first_s = time.monotonic() - self._begun_s
+        if self._text is not None:
+            self._text.append(text)
         self._news.set()
         if delta.finish:
             self._finish(_End.FINISHED)
@@ -151,4 +173,28 @@ class Stream:
             self._error = EngineError("The request was cancelled.", status=499, code="cancelled")
         self._accepted.set()
         self._news.set()
+        if self._caller is not None:
+            self._caller.replies.append(self._account())
         self._on_end(self)
+
+    def _account(self) -> Account:
+        last = self._last
+        return Account(
+            finish=(last.finish if last else "") or (self._error.code if self._error else ""),
+            prompt_tokens=last.prompt_tokens if last else self.prompt_tokens,
+            cached_tokens=last.cached_tokens if last else 0,
+            completion_tokens=last.completion_tokens if last else 0,
+            first_s=self._first_s,
+            duration_s=time.monotonic() - self._begun_s,
+            prompt="" if self._text is None else _as_text(self.message.prompt),
+            text="".join(self._text or ()),
+        )
+
+
+def _as_text(prompt: Prompt) -> str:
+    match prompt:
+        case Text():
+            return prompt.text
+        case Chat():
+            return bytes(prompt.messages).decode(errors="replace")
+    return str(view_ids(prompt.ids).tolist())

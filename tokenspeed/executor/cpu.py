@@ -10,8 +10,6 @@ refused changes nothing.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import torch
 from tokenspeed_kernels import KernelError, Selector, native, selector
@@ -28,6 +26,7 @@ from tokenspeed.executor.memory import check_memory, pages_that_fit
 from tokenspeed.executor.pools import PagePool, PageShape, SlotPool
 from tokenspeed.executor.ranks import join_group
 from tokenspeed.executor.sampler import sample
+from tokenspeed.machine import cores
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.build import Declared, LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep
@@ -82,7 +81,7 @@ class CpuExecutor:
     @classmethod
     def _load(cls, config: ExecutorConfig, progress: Progress, thread: StepThread) -> CpuExecutor:
         kernels = _kernels(config)
-        threads = config.threads or max(1, len(os.sched_getaffinity(0)) // config.ranks)
+        threads = config.threads or max(1, cores() // config.ranks)
         torch.set_num_threads(threads)
         native.set_threads(min(threads, native.THREADS_MAX))
         progress("read the checkpoint", 0.0)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tokenspeed.errors import StartError
 from tokenspeed.executor.pools import PageShape
-
-MEMINFO = Path("/proc/meminfo")
+from tokenspeed.machine import ROOT, memory_available_bytes
 
 # Activations and logits of the largest step, the interpreter and its libraries.
 OVERHEAD_BYTES = 512 << 20
@@ -33,26 +32,21 @@ def pages_that_fit(shape: PageShape, kv_cache_bytes: int, tokens_min: int) -> in
     return pages
 
 
-def check_memory(weights_bytes: int, kv_bytes: int, meminfo: Path = MEMINFO) -> None:
-    """Raise `StartError` if weights and pages do not fit into the memory that is available."""
-    available = _available_bytes(meminfo)
+def check_memory(weights_bytes: int, kv_bytes: int, root: Path = ROOT) -> None:
+    """Raise `StartError` if weights and pages do not fit into the memory that is available.
+
+    A limit of the container counts as the memory that there is.
+    """
+    available = memory_available_bytes(root)
     needed = weights_bytes + kv_bytes + OVERHEAD_BYTES
     if available is not None and needed > available:
         raise StartError(
             f"The model needs {mib(needed)} of memory (weights {mib(weights_bytes)}, KV cache {mib(kv_bytes)}, "
             f"work {mib(OVERHEAD_BYTES)}) and {mib(available)} are available. "
-            "Serve a smaller model, make the KV cache smaller, or free memory.",
+            "Serve a smaller model, make the KV cache smaller (--kv-cache-memory-bytes), free memory, or raise the "
+            "container's limit.",
             code="out_of_memory",
         )
-
-
-def _available_bytes(meminfo: Path) -> int | None:
-    try:
-        lines = meminfo.read_text().splitlines()
-    except OSError:
-        return None
-    kib = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-    return int(kib) * 1024 if kib is not None else None
 
 
 def mib(count: int) -> str:

@@ -62,4 +62,15 @@ class CancelTokenize(Message, frozen=True):
     request: int
 
 
-TokenizerMessage = GenerateRequest | CancelTokenize
+class Replied(Message, frozen=True):
+    """The conversation `request` is over: `ids` (int32 bytes) were sampled and shown as `text`.
+
+    It comes before any request of a caller who has seen the reply's end.
+    """
+
+    request: int
+    text: str
+    ids: bytes
+
+
+TokenizerMessage = GenerateRequest | CancelTokenize | Replied

@@ -20,6 +20,7 @@ from tokenspeed.observe.page import StatusPage
 PACKET_BYTES_MAX = 192 << 10
 DESCRIPTORS_MAX = 253
 STATUS_PAGE = "status"
+PROTOCOL = 1  # goes up with each change that an older tool would misread
 
 
 class ActorEntry(msgspec.Struct, frozen=True):
@@ -42,11 +43,19 @@ class EdgeEntry(msgspec.Struct, frozen=True):
 class Topology(msgspec.Struct, frozen=True):
     """What an engine consists of. `descriptors` says what each descriptor is."""
 
+    protocol: int
     pid: int
     version: str
     actors: tuple[ActorEntry, ...]
     edges: tuple[EdgeEntry, ...]
     descriptors: tuple[str, ...]
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """The part of every topology that says whether the rest can be read."""
+
+    protocol: int = 0
+    version: str = "of unknown version"
 
 
 class Attachment:
@@ -73,6 +82,12 @@ def attach(path: Path) -> Attachment:
         raise UserError(f"no engine answers at {path}: {error.strerror or error}; is it running?") from error
     if not data:
         raise UserError(f"the engine at {path} belongs to another user; ask as the user who started it")
+    greeting = msgspec.json.decode(data, type=Greeting)
+    if greeting.protocol != PROTOCOL:
+        raise UserError(
+            f"the engine at {path}, TokenSpeed {greeting.version}, speaks protocol {greeting.protocol} and this tool "
+            f"protocol {PROTOCOL}: take both from one version"
+        )
     topology = msgspec.json.decode(data, type=Topology)
     numbers = array("i", b"".join(rights for _, _, rights in ancillary))
     return Attachment(topology, StatusPage(numbers[topology.descriptors.index(STATUS_PAGE)], writable=False))

@@ -54,7 +54,7 @@ def build_app(engine: EngineLike, config: ServerConfig, probes: Probes, access: 
 
 def _layers(config: ServerConfig, access: Access) -> list[Middleware]:
     """Return what a request goes through, the outermost first."""
-    layers = [Middleware(Identity), Middleware(Doorman, access=access)]
+    layers = [Middleware(Identity, log_prompts=config.log_prompts), Middleware(Doorman, access=access)]
     if config.allowed_origins:
         cors = Middleware(
             CORSMiddleware,

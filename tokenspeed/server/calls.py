@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tokenspeed.caller import CALLER, Caller
 from tokenspeed.errors import TokenSpeedError, UserError
 from tokenspeed.server.admin import counters, flushed
 from tokenspeed.server.ask import chat_ask
@@ -24,10 +26,13 @@ from tokenspeed.server.health import Probes
 from tokenspeed.server.models import model_card, model_list
 from tokenspeed.server.parse import decode_msgpack
 from tokenspeed.server.ports import EngineLike, StreamLike
+from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, tell
 from tokenspeed.server.replies import ReplyHead, collect, cut_short
 from tokenspeed.server.schema import ChatRequest
 
 Send = Callable[[Any], Awaitable[None]]
+
+STATUS_OK = 200
 
 log = logging.getLogger("tokenspeed.server")
 
@@ -35,8 +40,16 @@ log = logging.getLogger("tokenspeed.server")
 class Calls:
     """The routes onto `engine`."""
 
-    def __init__(self, engine: EngineLike, probes: Probes, *, trust_request_chat_template: bool = False) -> None:
+    def __init__(
+        self,
+        engine: EngineLike,
+        probes: Probes,
+        *,
+        trust_request_chat_template: bool = False,
+        log_prompts: bool = False,
+    ) -> None:
         self._engine = engine
+        self._log_prompts = log_prompts
         self._probes = probes
         self._trust = trust_request_chat_template
         self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
@@ -50,16 +63,29 @@ class Calls:
 
     async def answer(self, call: Call, send: Send) -> None:
         """Answer `call` through `send`; cancelling this cancels what the call asked for."""
+        caller = Caller(f"req-{secrets.token_hex(12)}", keep_text=self._log_prompts)
+        CALLER.set(caller)  # for this call's task alone
+        begun_s, status = time.monotonic(), STATUS_CLIENT_GONE
+        try:
+            status = await self._answer(call, send, caller.id)
+        finally:
+            if call.path not in QUIET_PATHS:
+                tell(f"CALL {shown(call.path)}", status, begun_s, caller)
+
+    async def _answer(self, call: Call, send: Send, ident: str) -> int:
+        """Answer and return the status that the log is told."""
         try:
             await self._route(call.path)(call, send)
+            return STATUS_OK
         except TokenSpeedError as error:
             await send(failure(error))
+            return error.status
         except (OSError, ClientGone):
             raise
         except Exception:
-            ident = f"req-{secrets.token_hex(12)}"
-            log.exception("request %s: %s on the Unix socket failed", ident, shown(call.path))
+            log.exception("a call on the Unix socket failed", extra={"fields": {"id": ident, "path": shown(call.path)}})
             await send(failure(internal_error(ident)))
+            return internal_error(ident).status
 
     def _route(self, path: str) -> Callable[[Call, Send], Awaitable[None]]:
         if path not in self._routes:

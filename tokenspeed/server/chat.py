@@ -62,7 +62,6 @@ async def _whole(request: Request, stream: StreamLike, head: ReplyHead) -> Respo
         text, last = await unless_gone(collect(stream), until_gone(request.receive))
     finally:
         stream.cancel()
-    request.state.last = last
     return Response(msgspec.json.encode(head.whole(text, last)), media_type="application/json")
 
 

@@ -1,8 +1,9 @@
 """What is said on the Unix socket, and where that socket lies.
 
 Owns the wire form, for both ends: a frame is a 4-byte big-endian length and that many bytes of
-MessagePack. A connection carries one `Call` and its answer: either a `Reply` or a `Failure`, or
-`Chunk`s that end with `End` or a `Failure`. Closing the connection cancels what was called.
+MessagePack. A connection carries one `Call`, which says the protocol that it speaks, and its answer:
+either a `Reply` or a `Failure`, or `Chunk`s that end with `End` or a `Failure`. Closing the connection
+cancels what was called.
 
 Invariant: a socket lies in a folder that its owner alone can enter.
 """
@@ -12,14 +13,17 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tokenspeed import __version__
 from tokenspeed.config import runtime_dir
-from tokenspeed.errors import StartError
+from tokenspeed.errors import StartError, UserError
 
+PROTOCOL = 1  # goes up with each change that an older end would misread
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 64 << 20
 FOLDER_NAME = "api"  # beside the folders of the supervisors, which sweep their own
@@ -31,6 +35,23 @@ class Call(msgspec.Struct, frozen=True):
 
     path: str
     body: msgspec.Raw = msgspec.Raw(b"\x80")
+    protocol: int = 1
+
+
+def call_frame(path: str, body: Mapping[str, Any] | None) -> bytes:
+    """Return a call of this version as a frame."""
+    return frame({"path": path, "body": body or {}, "protocol": PROTOCOL})
+
+
+def check_protocol(call: Call) -> None:
+    """Raise `UserError` if `call` is of another protocol than this end speaks."""
+    if call.protocol != PROTOCOL:
+        raise UserError(
+            f"The call speaks protocol {call.protocol} of the Unix socket, and this server, TokenSpeed {__version__}, "
+            f"protocol {PROTOCOL}: take client and server from one version.",
+            code="protocol_mismatch",
+            param="protocol",
+        )
 
 
 class Reply(msgspec.Struct, frozen=True, tag_field="type", tag="reply"):

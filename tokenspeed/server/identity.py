@@ -1,7 +1,7 @@
-"""Request ids, the log line of each request, and the last net under every endpoint.
+"""Request ids, who asks, and the last net under every endpoint.
 
 Owns what surrounds an endpoint: the id goes into the request's state, the answer's headers and the
-log; probes are not logged; an exception that nobody planned becomes a 500 in the usual shape.
+log's line, which counts what the call took; an exception that nobody planned becomes a 500 in the usual shape.
 
 Invariant: every answer carries `x-request-id`, the caller's if it is short and plain, else a new one.
 """
@@ -17,11 +17,12 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tokenspeed.caller import CALLER, Caller
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import error_response, internal_error, shown
+from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, key_name, tell
+from tokenspeed.server.tenants import tenant_of_request
 
-QUIET_PATHS = ("/health", "/ready")
-STATUS_CLIENT_GONE = 499
 _PLAIN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 log = logging.getLogger("tokenspeed.server")
@@ -35,26 +36,30 @@ def request_id(asked: str | None) -> str:
 class Identity:
     """The middleware."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, log_prompts: bool = False) -> None:
         self._app = app
+        self._log_prompts = log_prompts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application for one request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        asked = Headers(scope=scope).get("x-request-id")
-        return await _Call(scope, send, request_id(asked)).run(self._app, receive)
+        ident = request_id(Headers(scope=scope).get("x-request-id"))
+        caller = Caller(ident, keep_text=self._log_prompts)
+        CALLER.set(caller)  # for this request's task alone
+        return await _Call(scope, send, caller).run(self._app, receive)
 
 
 class _Call:
     """One request on its way."""
 
-    def __init__(self, scope: Scope, send: Send, ident: str) -> None:
+    def __init__(self, scope: Scope, send: Send, caller: Caller) -> None:
         self._scope = scope
         self._send = send
-        self._id = ident
-        self._state: dict[str, Any] = scope.setdefault("state", {})
-        self._state["request_id"] = ident
+        self._caller = caller
+        self._id = caller.id
+        state: dict[str, Any] = scope.setdefault("state", {})
+        state["request_id"] = caller.id
         self._status = 0
         self._begun_s = time.monotonic()
 
@@ -64,7 +69,7 @@ class _Call:
         except ClientGone:
             self._status = STATUS_CLIENT_GONE
         except Exception:
-            log.exception("request %s failed", self._id)
+            log.exception("a request failed", extra={"fields": {"id": self._id}})
             if self._status:
                 raise
             await error_response(internal_error(self._id))(self._scope, receive, self._sending)
@@ -78,21 +83,7 @@ class _Call:
         await self._send(message)
 
     def _tell(self) -> None:
-        if self._scope["path"] in QUIET_PATHS:
-            return
-        last = self._state.get("last")
-        reply = (
-            f" prompt={last.prompt_tokens} cached={last.cached_tokens} reply={last.completion_tokens}"
-            f" finish={last.finish or 'none'}"
-            if last
-            else ""
-        )
-        log.info(
-            "%s %s %d %.3fs id=%s%s",
-            self._scope["method"],
-            shown(self._scope.get("raw_path", b"").decode("latin-1")),
-            self._status,
-            time.monotonic() - self._begun_s,
-            self._id,
-            reply,
-        )
+        if self._scope["path"] not in QUIET_PATHS:
+            self._caller.key = key_name(tenant_of_request.get())
+            path = shown(self._scope.get("raw_path", b"").decode("latin-1"))
+            tell(f"{self._scope['method']} {path}", self._status, self._begun_s, self._caller)

@@ -23,11 +23,12 @@ from typing import Any, NamedTuple, Protocol
 
 import uvloop
 
-from tokenspeed.config import ServerConfig
+from tokenspeed.config import ServerConfig, service_manager
 from tokenspeed.server.app import build_app
 from tokenspeed.server.calls import Calls
 from tokenspeed.server.descriptors import connections_max, raise_file_limit
 from tokenspeed.server.doorman import Access
+from tokenspeed.server.duties import Notifier, adopts_orphans, reap
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
 from tokenspeed.server.ports import EngineLike
@@ -84,6 +85,7 @@ class Service:
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
         self._doors: list[Door] = []
+        self._notifier = Notifier(service_manager())
         self._access = Access(config.access, config.host)
 
     @property
@@ -94,6 +96,7 @@ class Service:
     def ask_to_stop(self, signum: int = 0) -> None:
         """Begin to drain; stop at once when asked a second time."""
         self._signal = signum
+        self._notifier.stopping()
         if self._stop.is_set():
             self._force.set()
         self._stop.set()
@@ -101,6 +104,7 @@ class Service:
     async def run(self) -> int:
         """Serve until a signal or the loss of the engine; return the exit code or raise `StartError`."""
         self._listen_to_signals()
+        chores = asyncio.create_task(self._do_chores())
         life = asyncio.create_task(self._life())
         try:
             if await _first(life, self._force):
@@ -111,6 +115,8 @@ class Service:
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
             await self._close()
+            chores.cancel()
+            await asyncio.gather(chores, return_exceptions=True)
 
     async def _life(self) -> int:
         self._doors = self._build_doors()
@@ -120,6 +126,7 @@ class Service:
             return Exit.DRAINED
         gc.collect()
         gc.freeze()
+        self._notifier.ready()
         await self._on_ready()
         if await self._lost():
             log.error("the engine is lost: %s; start the server again", self._engine.health().actors)
@@ -127,6 +134,19 @@ class Service:
         log.info("draining: open requests have %g s", self._config.drain_timeout_s)
         await self._engine.drain(self._config.drain_timeout_s)
         return Exit.DRAINED
+
+    async def _do_chores(self) -> None:
+        """Tell the service manager how it goes, and bury orphans where nobody else does."""
+        buries = adopts_orphans()
+        while True:
+            health = self._engine.health()
+            if health.state == "starting":
+                self._notifier.loading()
+            elif health.state != "lost":
+                self._notifier.serving(self._engine.requests_open)
+            if buries:
+                reap([actor.pid for actor in health.actors.values()])
+            await asyncio.sleep(self._notifier.pause_s)
 
     async def _started(self) -> bool:
         """Start the engine; return False if a signal came first."""
@@ -155,7 +175,12 @@ class Service:
         config, sockets = self._config, self._sockets
         probes = Probes(self._engine, lambda: self.draining)
         engine = TenantEngine(self._engine)
-        calls = Calls(engine, probes, trust_request_chat_template=config.trust_request_chat_template)
+        calls = Calls(
+            engine,
+            probes,
+            trust_request_chat_template=config.trust_request_chat_template,
+            log_prompts=config.log_prompts,
+        )
         doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
         if sockets.http is not None:
             app = build_app(engine, config, probes, self._access)

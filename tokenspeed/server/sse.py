@@ -61,7 +61,6 @@ class EventStream(Response):
         try:
             await self._send(send, self._chunks.role())
             async for output in self._stream:
-                state["last"] = output
                 text = self._chunks.text(output.text) if output.text else b""
                 if output.finish:
                     return text + self._chunks.end(output, self._include_usage)
@@ -72,7 +71,7 @@ class EventStream(Response):
             return event(error_body(error)) + DONE
         except Exception:
             request_id = str(state.get("request_id", ""))
-            log.exception("request %s failed in its stream", request_id)
+            log.exception("a request failed in its stream", extra={"fields": {"id": request_id}})
             return event(error_body(internal_error(request_id))) + DONE
 
     async def _watch(self, receive: Receive, send: Send) -> None:

@@ -24,6 +24,7 @@ from tokenspeed.server.frames import (
     SOCKET_PATH_BYTES_MAX,
     Call,
     answers,
+    check_protocol,
     frame,
     private_folder,
     socket_path,
@@ -103,6 +104,7 @@ class UnixDoor:
         try:
             _check_peer(writer)
             call = decode_msgpack(await self._read(reader), Call)
+            check_protocol(call)
         except TokenSpeedError as error:
             await send(failure(error))
         else:

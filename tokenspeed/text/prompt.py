@@ -5,14 +5,15 @@ text, and ids. Knows the limits of a prompt and tells the caller which one was p
 of requests, sampling or pages.
 
 Invariant: BOS stands at most once at the beginning, and only the template's own words become
-control tokens.
+control tokens, beside those that the model itself has sampled in a reply that comes back.
 """
 
 from __future__ import annotations
 
 import logging
 from array import array
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,8 +21,9 @@ from tokenspeed.config import TokenizerConfig
 from tokenspeed.errors import UserError
 from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.text.conversation import read_messages
-from tokenspeed.text.encoder import Encoder
+from tokenspeed.text.encoder import Draft, Encoder
 from tokenspeed.text.ends import gather_ends, turn_ends_named
+from tokenspeed.text.replies import Place, ReplyCache
 from tokenspeed.text.requested import Job, RequestedTemplates
 from tokenspeed.text.template import ChatTemplate
 from tokenspeed.text.tokenizer import Tokenizer, load_tokenizer
@@ -52,6 +54,15 @@ def load_prompt_builder(config: TokenizerConfig) -> PromptBuilder:
     return PromptBuilder(tokenizer, template, config)
 
 
+class Begun(NamedTuple):
+    """A prompt whose new pieces are still to be encoded. A conversation has a `place` for its reply."""
+
+    draft: Draft
+    param: str
+    place: Place | None = None
+    bos: int | None = None
+
+
 class PromptBuilder:
     """Turns prompts into ids. Safe to share between threads."""
 
@@ -59,6 +70,7 @@ class PromptBuilder:
         self._tokenizer = tokenizer
         self._template = template
         self._encoder = Encoder(tokenizer, config.piece_cache_bytes)
+        self._replies = ReplyCache(tokenizer, config.reply_cache_bytes)
         self._tokens_max = config.model.max_model_len
         self._chars_max = config.template_chars_max
         self._ms_max = config.template_ms_max
@@ -70,21 +82,38 @@ class PromptBuilder:
         self.ends = gather_ends(tokenizer.vocabulary, self._end_mark(sample))
         self.end_ids = tuple(end.id for end in self.ends)
 
-    def ids(self, prompt: Prompt) -> array[int]:
+    def ids(self, prompt: Prompt, namespace: str = "") -> array[int]:
         """Return the ids of `prompt`, at least one, with room for at least one more.
 
         Raises `UserError` for messages that are malformed or that the template refuses, ids that
         the model does not have, an empty prompt, and (code "context_length_exceeded") a long one.
         """
+        return self.finish(self.begin(prompt, namespace))
+
+    def begin(self, prompt: Prompt, namespace: str = "") -> Begun:
+        """Do what is quick: all but encoding the pieces that are new. Raises `UserError` as `ids` does."""
         match prompt:
             case Chat():
-                ids = self._chat(prompt)
+                return self._chat(prompt, namespace)
             case Text():
-                ids = self._text(prompt)
+                return self._text(prompt, namespace)
             case Ids():
-                ids = self._given(prompt)
-        self._check_length(len(ids), "messages" if isinstance(prompt, Chat) else "prompt")
+                return Begun(self._encoder.look_up([self._given(prompt)]), "prompt")
+
+    def finish(self, begun: Begun) -> array[int]:
+        """Return the ids of the prompt; as slow as its `draft.chars_missing` are many."""
+        ids = self._encoder.complete(begun.draft)
+        bos = self._tokenizer.vocabulary.bos
+        if begun.place is not None and bos is not None and len(ids) > 1 and ids[0] == ids[1] == bos:
+            del ids[0]
+        if begun.bos is not None:
+            ids.insert(0, begun.bos)
+        self._check_length(len(ids), begun.param)
         return ids
+
+    def learn(self, place: Place, text: str, ids: Sequence[int]) -> None:
+        """Note the reply to a prompt: `text` was shown for `ids`, without the id that ended it."""
+        self._replies.learn(place, text, ids)
 
     def rendered(self, chat: Chat) -> str:
         """Return the text of a conversation as the template writes it, with `trusted` spans."""
@@ -113,26 +142,24 @@ class PromptBuilder:
             ms_max=self._ms_max,
         )
 
-    def _chat(self, chat: Chat) -> array[int]:
+    def _chat(self, chat: Chat, namespace: str) -> Begun:
         text = self.rendered(chat)
-        ids = self._encoder.ids(self._tokenizer.cut(plain(text), spans_of(text)))
-        bos = self._tokenizer.vocabulary.bos
-        if bos is not None and len(ids) > 1 and ids[0] == ids[1] == bos:
-            del ids[0]
-        return ids
+        trusted = spans_of(text)
+        cut = self._tokenizer.cut_ends(plain(text), trusted)
+        parts, place = self._replies.resolve(cut, trusted, namespace)
+        return Begun(self._encoder.look_up(parts, namespace), "messages", place)
 
-    def _text(self, text: Text) -> array[int]:
+    def _text(self, text: Text, namespace: str) -> Begun:
         if len(text.text) > self._chars_max:
             raise UserError(
                 f"The prompt is {len(text.text)} characters long; at most {self._chars_max} are allowed.",
                 code="context_length_exceeded",
                 param="prompt",
             )
-        ids = self._encoder.ids([text.text] if text.text else [])
+        draft = self._encoder.look_up([text.text] if text.text else [], namespace)
         vocabulary = self._tokenizer.vocabulary
-        if text.add_special_tokens and vocabulary.add_bos and vocabulary.bos is not None:
-            ids.insert(0, vocabulary.bos)
-        return ids
+        bos = vocabulary.bos if text.add_special_tokens and vocabulary.add_bos else None
+        return Begun(draft, "prompt", bos=bos)
 
     def _given(self, given: Ids) -> array[int]:
         if len(given.ids) % 4:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,9 @@ from tokenspeed.text.vocabulary_hf import hf_vocabulary
 
 # What Unicode calls white space; str.strip() alone would take more.
 _WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+
+SPANS_KEPT, SPAN_CHARS_KEPT = 1024, 256
+ALONE_CHARS_MAX = 32 << 10
 
 Span = tuple[int, int]
 
@@ -65,6 +70,9 @@ class Tokenizer:
         self._control_ids = frozenset(mark.id for mark in vocabulary.marks.values())
         longest_first = sorted(vocabulary.marks, key=len, reverse=True)
         self._mark = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._find_again = lru_cache(maxsize=SPANS_KEPT)(self._find)
+        # Some vocabularies put a space before every piece, or take those at its ends away.
+        self.exact = all(self.spell(self.encode_pieces([text])[0]) == text.encode() for text in ("a", " a "))
 
     def encode(self, text: str, allow_control: bool = False) -> array[int]:
         """Return the ids of `text`; control marks in it become control tokens only if `allow_control`."""
@@ -80,26 +88,41 @@ class Tokenizer:
                 ids += self.encode_pieces([part], first=index == 0)[0]
         return ids
 
+    def spell(self, ids: Sequence[int]) -> bytes:
+        """Return the bytes that `ids` show."""
+        table = self.vocabulary.token_bytes
+        # A model's vocabulary may be padded beyond its tokenizer's; such ids show nothing.
+        return b"".join(table[token] for token in ids if 0 <= token < len(table))
+
     def cut(self, text: str, trusted: Sequence[Span]) -> list[str | int]:
         """Return `text` as pieces and, for each control mark inside one of the `trusted` spans, its id.
 
         `trusted` is ascending and does not touch itself; a mark that is only partly inside does not count.
         """
-        parts: list[str | int] = []
+        return [part for part, _ in self.cut_ends(text, trusted)]
+
+    def cut_ends(self, text: str, trusted: Sequence[Span]) -> list[tuple[str | int, int]]:
+        """Return what `cut` does, each part with the place in `text` where it ends."""
+        parts: list[tuple[str | int, int]] = []
         begin = 0
         strip_next = False
         for start, end, mark in self._marks_in(text, trusted):
-            _add_piece(parts, text[begin:start], left=strip_next, right=mark.lstrip)
-            parts.append(mark.id)
+            _add_piece(parts, text, begin, start, left=strip_next, right=mark.lstrip)
+            parts.append((mark.id, end))
             begin, strip_next = end, mark.rstrip
-        _add_piece(parts, text[begin:], left=strip_next, right=False)
+        _add_piece(parts, text, begin, len(text), left=strip_next, right=False)
         return parts
 
-    def _marks_in(self, text: str, trusted: Sequence[Span]) -> list[tuple[int, int, Mark]]:
+    def _marks_in(self, text: str, trusted: Sequence[Span]) -> Iterator[tuple[int, int, Mark]]:
+        for start, end in trusted:
+            # A template writes few different texts, again and again.
+            find = self._find_again if end - start <= SPAN_CHARS_KEPT else self._find
+            for begin, stop, mark in find(text[start:end]):
+                yield start + begin, start + stop, mark
+
+    def _find(self, text: str) -> list[tuple[int, int, Mark]]:
         return [
-            (match.start(), match.end(), self.vocabulary.marks[match.group()])
-            for start, end in trusted
-            for match in self._mark.finditer(text, start, end)
+            (match.start(), match.end(), self.vocabulary.marks[match.group()]) for match in self._mark.finditer(text)
         ]
 
     def encode_pieces(self, pieces: Sequence[str], first: bool = False) -> list[array[int]]:
@@ -109,8 +132,7 @@ class Tokenizer:
         return self._plain(self._rest, pieces)
 
     def _plain(self, backend: Backend, pieces: Sequence[str]) -> list[array[int]]:
-        encodings = backend.encode_batch_fast(list(pieces), add_special_tokens=False)
-        found = [array("i", encoding.ids) for encoding in encodings]
+        found = _encode(backend, pieces)
         for index, ids in enumerate(found):
             if not self._control_ids.isdisjoint(ids):
                 found[index] = self._apart(backend, pieces[index])
@@ -118,18 +140,29 @@ class Tokenizer:
 
     def _apart(self, backend: Backend, piece: str) -> array[int]:
         """Encode a piece whose text a vocabulary takes for a control token whole: cut inside each mark."""
-        ids = array("i")
-        begin = 0
-        for end in [*(match.start() + 1 for match in self._mark.finditer(piece)), len(piece)]:
-            ids.extend(backend.encode(piece[begin:end], add_special_tokens=False).ids)
-            begin = end
-        return ids
+        ends = [*(match.start() + 1 for match in self._mark.finditer(piece)), len(piece)]
+        parts = _encode(backend, [piece[begin:end] for begin, end in pairwise([0, *ends])])
+        return array("i", chain.from_iterable(parts))
 
 
-def _add_piece(parts: list[str | int], piece: str, *, left: bool, right: bool) -> None:
-    if left:
-        piece = piece.lstrip(_WHITE)
+def _encode(backend: Backend, pieces: Sequence[str]) -> list[array[int]]:
+    """Return the ids of each piece. Only calls for batches release the interpreter's lock.
+
+    The library's threads, one for each core, take the items of all batches in turn: a short prompt would
+    wait there behind a long one's. A batch of one item is encoded in the caller's thread.
+    """
+    short = sum(map(len, pieces)) <= ALONE_CHARS_MAX
+    batches = [[piece] for piece in pieces] if short else [list(pieces)]
+    encodings = [each for batch in batches for each in backend.encode_batch_fast(batch, add_special_tokens=False)]
+    return [array("i", encoding.ids) for encoding in encodings]
+
+
+def _add_piece(parts: list[tuple[str | int, int]], text: str, begin: int, end: int, *, left: bool, right: bool) -> None:
+    piece = text[begin:end]
     if right:
         piece = piece.rstrip(_WHITE)
+        end = begin + len(piece)
+    if left:
+        piece = piece.lstrip(_WHITE)
     if piece:
-        parts.append(piece)
+        parts.append((piece, end))

@@ -239,8 +239,8 @@ int32_t ts_scheduler_replay(const uint8_t *log, int64_t len, ts_scheduler **sche
   return guarded([&]() -> int32_t {
     ts::LogReader reader({log, static_cast<size_t>(len)});
     ts::Config config{};
-    if (!reader.head(config))
-      return ts::fail(TS_ERR_CORRUPT, "This is no log of a scheduler of this version");
+    const std::string strange = reader.head(config);
+    if (!strange.empty()) return ts::fail(TS_ERR_CORRUPT, strange);
     const std::string wrong = ts::check_config(config);
     if (!wrong.empty())
       return ts::fail(TS_ERR_CORRUPT, "The log's configuration is wrong: " + wrong);

@@ -78,11 +78,14 @@ void LogWriter::bytes(const void *data, size_t size) {
   log_.insert(log_.end(), begin, begin + size);
 }
 
-bool LogReader::head(Config &config) {
+std::string LogReader::head(Config &config) {
   char magic[sizeof kMagic] = {};
   bytes(magic, sizeof magic);
-  return std::memcmp(magic, kMagic, sizeof magic) == 0 && number() == ts_abi_version() &&
-         bytes(&config, sizeof config);
+  if (std::memcmp(magic, kMagic, sizeof magic) != 0) return "This is no log of a scheduler";
+  if (const int64_t version = number(); version != ts_abi_version())
+    return "The log is of ABI version " + std::to_string(version) + " and this library of " +
+           std::to_string(ts_abi_version()) + ": replay it with the TokenSpeed that recorded it";
+  return bytes(&config, sizeof config) ? "" : "The log ends inside its configuration";
 }
 
 Call LogReader::call() {

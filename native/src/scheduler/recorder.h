@@ -65,7 +65,8 @@ class LogReader {
  public:
   explicit LogReader(std::span<const uint8_t> log) : log_(log) {}
 
-  bool head(Config &config);
+  // Reads the configuration; an empty text, or why this log cannot be read.
+  std::string head(Config &config);
   bool at_end() const { return log_.empty(); }
   bool broken() const { return broken_; }
   Call call();

@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
             print(f"bench-cpu: {name} is not known: give {name}=COMMAND.", file=sys.stderr)
             return 2
         commands[name] = command or OWN.get(name, "")
-    lines = []
+    lines: list[Line] = []
     failed = False
     for _ in range(options.rounds):
         for name, command in commands.items():
