@@ -53,7 +53,7 @@ def test_from_start_to_drained_end(runtime: Path) -> None:
         printed = server.until("curl ")
         assert "serves fake-model" in printed
         assert "llama, 135M parameters, 98.4 MB of weights (Q4_1, F32) in /models/fake.gguf" in printed
-        assert "computed on the CPU in int8, context 2,048 tokens" in printed
+        assert "computed on the CPU in float32, context 2,048 tokens" in printed
         assert "KV cache: 4,096 pages of 16 tokens, 65,536 tokens in all" in printed
         assert "loading weights 1/2\n" in printed
         assert "loading weights 2/2\n" in printed
