@@ -55,7 +55,7 @@ def _on_the_cpu(model: Path, style: str) -> list[list[int]]:
         streams = [engine.generate(Ids(pack_ids(ids)), _sampling(style, number)) for number, ids in enumerate(prompts)]
         return [(await hear(stream)).ids for stream in streams]
 
-    return run(work, model, device="cpu")
+    return run(work, model, device="cpu", dtype="float32")
 
 
 def _every_way(model: Path, style: str, overlap: int) -> list[Way]:
