@@ -13,8 +13,12 @@ from cffi import FFI
 NATIVE = Path(__file__).resolve().parent
 KERNEL_SOURCES = [
     "native/src/cpu/matmul.cpp",
+    "native/src/cpu/ops_avx2.cpp",
+    "native/src/cpu/ops_avx512.cpp",
+    "native/src/cpu/ops_portable.cpp",
     "native/src/cpu/pool.cpp",
     "native/src/cpu/rows.cpp",
+    "native/src/cpu/step.cpp",
     "native/src/cpu/tile_avx2.cpp",
     "native/src/cpu/tile_avx512.cpp",
     "native/src/cpu/tile_scalar.cpp",

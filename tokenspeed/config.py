@@ -26,6 +26,8 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What depends on the device: `name` is "cpu" or "cuda", `dtype` the type computed in.
 
     `max_num_seqs_max` is the largest batch that the device's kernels take.
+    "int8" keeps matrices as the whole numbers of 4 or 8 bits that the checkpoint has, or rounds them to
+    8 bits, and multiplies them with activations of 8 bits; all else is float32, as KV is.
     """
 
     name: str
@@ -40,7 +42,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True):
 DEVICE_DEFAULTS = {
     "cpu": DeviceSettings(
         name="cpu",
-        dtype="float32",
+        dtype="int8",
         page_tokens=PAGE_TOKENS_CPU,
         max_num_seqs=32,
         max_num_seqs_max=4096,
@@ -57,7 +59,7 @@ DEVICE_DEFAULTS = {
         mixed_prefill_size=2048,
     ),
 }
-DTYPES = {"cpu": ("float32",), "cuda": ("float32", "bfloat16")}
+DTYPES = {"cpu": ("int8", "float32"), "cuda": ("float32", "bfloat16")}
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
@@ -69,7 +71,9 @@ _SERVICE_LINK = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
 )
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+# Of an activation, a key or a value; and of a weight, at most.
+DTYPE_BYTES = {"int8": 4, "float32": 4, "bfloat16": 2}
+WEIGHT_BYTES = {"int8": 2, "float32": 4, "bfloat16": 2}
 LOAD_FORMATS = ("auto", "safetensors", "gguf", "dummy")
 AUTO: Final = "auto"
 

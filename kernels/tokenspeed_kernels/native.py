@@ -18,7 +18,19 @@ from tokenspeed_kernels.spec import KernelError
 if TYPE_CHECKING:
     from tokenspeed_kernels._native import CData
 
-__all__ = ["BLOCK", "ISA", "TILE", "KernelError", "check", "ffi", "floats", "lib", "set_threads"]
+__all__ = [
+    "BLOCK",
+    "ISA",
+    "THREADS_MAX",
+    "TILE",
+    "KernelError",
+    "check",
+    "ffi",
+    "floats",
+    "int64s",
+    "lib",
+    "set_threads",
+]
 
 ABI_VERSION = 1
 if lib.tsk_abi_version() != ABI_VERSION:
@@ -30,6 +42,7 @@ if lib.tsk_abi_version() != ABI_VERSION:
 BLOCK: int = lib.TSK_BLOCK
 TILE: int = lib.TSK_TILE
 ISA: int = lib.tsk_best_isa()
+THREADS_MAX = 256
 
 
 def set_threads(threads: int) -> None:
@@ -48,3 +61,8 @@ def check(status: int) -> None:
 def floats(tensor: torch.Tensor) -> CData:
     """Return the address of a float32 tensor's first number."""
     return ffi.cast("float *", tensor.data_ptr())
+
+
+def int64s(tensor: torch.Tensor) -> CData:
+    """Return the address of an int64 tensor's first number."""
+    return ffi.cast("int64_t *", tensor.data_ptr())

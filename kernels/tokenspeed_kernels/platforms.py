@@ -12,6 +12,7 @@ CPU = (Capability("cpu"),)
 # What plain Triton and torch kernels need: bf16 matrix units.
 GPU = (Capability("cuda", (8, 0)),)
 HOPPER = (Capability("cuda", (9, 0), (9, 0)),)
+NATIVE_DTYPES = frozenset({torch.float32})
 REFERENCE_DTYPES = frozenset({torch.float32, torch.float64})
 GPU_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 HALF_DTYPES = frozenset({torch.bfloat16, torch.float16})

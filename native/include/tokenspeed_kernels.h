@@ -51,6 +51,43 @@ int32_t tsk_matmul(const tsk_weight *weight, const float *x, int64_t x_stride, i
 /* y [count, inputs] = the weight's rows `ids`, which are in range. */
 int32_t tsk_lookup(const tsk_weight *weight, const int64_t *ids, int32_t count, float *y);
 
+/* The other operations of a step, float32. Rows are contiguous; `isa` as above. An output depends
+ * on its own row alone, to the last bit, on one instruction set. */
+
+/* y = x / sqrt(mean(x^2) + eps) * weight, all [rows, hidden]. Unless `residual` is null, of x +
+ * residual, which is written into x. */
+int32_t tsk_rms_norm(float *x, const float *residual, const float *weight, float eps, int32_t rows,
+                     int32_t hidden, float *y, int32_t isa);
+/* y [rows, n] = silu(gate) * up for `gate_up` [rows, 2 * n]. */
+int32_t tsk_silu_mul(const float *gate_up, int32_t rows, int32_t n, float *y, int32_t isa);
+/* Turns the queries and keys of `qkv` [tokens, heads + 2 * kv_heads, head_dim] by `cos` and `sin`
+ * [tokens, head_dim], the sine negated in its first half; writes keys and values of token i to
+ * places[i] of the pages and the queries to `queries`. */
+int32_t tsk_rope_store(const float *qkv, int32_t tokens, int32_t heads, int32_t kv_heads,
+                       int32_t head_dim, const float *cos, const float *sin, float *key_pages,
+                       float *value_pages, const int64_t *places, float *queries, int32_t isa);
+
+/* Row i has counts[i] >= 1 queries behind contexts[i] keys; its query j sees keys 0 to contexts[i]
+ * + j. Line i of `tables`, table_stride apart, holds its pages. Queries follow each other, row
+ * after row. head_dim is a multiple of 8, at most 256. */
+typedef struct {
+  const float *queries;   /* [tokens, heads, head_dim] */
+  const float *key_pages; /* [pages, page_tokens, kv_heads, head_dim] */
+  const float *value_pages;
+  const int64_t *tables;
+  int64_t table_stride;
+  const int64_t *counts;
+  const int64_t *contexts;
+  float *out; /* [tokens, heads, head_dim] */
+  int32_t rows;
+  int32_t page_tokens;
+  int32_t heads;
+  int32_t kv_heads;
+  int32_t head_dim;
+} tsk_attention;
+
+int32_t tsk_attend(const tsk_attention *attention, int32_t isa);
+
 /* cffi: end */
 
 #ifdef __cplusplus

@@ -58,7 +58,7 @@ def _check(model: Path, prompts: Sequence[Chat], replies: Sequence[Heard]) -> No
     assert_equal_tokens(Reference(model), runs)
 
 
-def _every_way(model: Path, prompts: list[Chat], tokens: int, overlap: int) -> Ways:
+def _every_way(model: Path, prompts: list[Chat], tokens: int, overlap: int, dtype: str = "float32") -> Ways:
     """Return the replies alone and cold, alone and warm, and in batches of 16, cold and warm."""
 
     async def work(engine: AsyncEngine) -> Ways:
@@ -75,7 +75,7 @@ def _every_way(model: Path, prompts: list[Chat], tokens: int, overlap: int) -> W
             ways[f"batched, {temperature}"] = replies[: len(prompts)]
         return Ways(ways, (await engine.stats()).retractions)
 
-    return run(work, model, overlap=overlap)
+    return run(work, model, overlap=overlap, dtype=dtype)
 
 
 def _squeezed(model: Path, prompts: Sequence[Chat], tokens: int) -> Ways:
@@ -87,13 +87,21 @@ def _squeezed(model: Path, prompts: Sequence[Chat], tokens: int) -> Ways:
         replies = await hear_all(engine, prompts, greedy(tokens))
         return Ways({"squeezed": replies}, (await engine.stats()).retractions)
 
-    return run(work, model, max_model_len=TIGHT_CONTEXT, kv_cache_bytes=pool_bytes, admission_growth_tokens=0)
+    settings = {"max_model_len": TIGHT_CONTEXT, "kv_cache_bytes": pool_bytes, "admission_growth_tokens": 0}
+    return run(work, model, dtype="float32", **settings)
 
 
 def test_a_few_tokens_are_equal_every_way(demo_model: Path) -> None:
     prompts = _chats(SHORT_PROMPTS)
     for replies in _every_way(demo_model, prompts, SHORT_TOKENS, overlap=1).replies.values():
         _check(demo_model, prompts, replies)
+
+
+def test_the_default_mode_gives_one_reply_every_way(demo_model: Path) -> None:
+    """Weights that stay quantised: other tokens than transformers', but the same alone, batched, cold and warm."""
+    ways = _every_way(demo_model, _chats(SHORT_PROMPTS), 2 * SHORT_TOKENS, overlap=1, dtype="auto").replies
+    first, *others = ([reply.ids for reply in replies] for replies in ways.values())
+    assert all(ids == first for ids in others)
 
 
 @pytest.mark.prove(shows="20 prompts x 64 tokens equal transformers: alone, batched, cold, warm", limit_s=1500)

@@ -91,7 +91,7 @@ def test_a_batch_is_no_larger_than_the_kernels_take(monkeypatch: pytest.MonkeyPa
         (EngineConfig(device="cuda"), "no NVIDIA GPU: no node. Install"),
         (EngineConfig(device="tpu"), "'tpu'; auto, cpu and cuda are allowed"),
         (EngineConfig(device="cpu", dtype="half"), "dtype is 'float16', whose numbers end at 65504"),
-        (EngineConfig(device="cpu", dtype="bfloat16"), "the CPU executor computes in 'float32' only"),
+        (EngineConfig(device="cpu", dtype="bfloat16"), "the CPU executor computes in 'int8' and 'float32' only"),
         (EngineConfig(dtype="float16"), "'float16'"),
     ],
 )

@@ -247,7 +247,7 @@ def test_refused_dtype(folder: Path) -> None:
     """Half precision is not computed on the CPU."""
     config = executor_config(folder)
     half = type(config.model)(path=str(folder), served_name="", dtype="bfloat16", max_model_len=64)
-    with pytest.raises(StartError, match="dtype is bfloat16; float32"):
+    with pytest.raises(StartError, match="dtype is bfloat16; int8, float32"):
         load_executor(type(config)(model=half), lambda phase, share: None)
 
 

@@ -116,7 +116,7 @@ def test_a_small_run_of_everything(
     assert older == {"kind": "older"}
     assert [line["kind"] for line in (start, *decodes, ttft)] == ["start", "decode", "decode", "ttft"]
     for line in (start, *decodes, ttft):
-        assert (line["engine"], line["shape"], line["layers"], line["dtype"]) == ("tokenspeed", "tiny", 1, "float32")
+        assert (line["engine"], line["shape"], line["layers"], line["dtype"]) == ("tokenspeed", "tiny", 1, "int8")
         assert (line["commit"], "cores" in line["device"]) == ("abc", True)
     assert start["start_s"] > 0
     assert [(line["batch"], line["context_tokens"]) for line in decodes] == [(1, 20), (3, 40)]

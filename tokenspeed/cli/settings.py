@@ -99,7 +99,7 @@ MODEL = Group(
         ),
         Setting(
             "dtype",
-            "type computed in: auto, float32, bfloat16",
+            "type computed in: auto, int8 (cpu), float32, bfloat16 (cuda)",
             "TYPE",
             unset=f"auto: {_by_device('dtype')}",
         ),

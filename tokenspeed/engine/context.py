@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 
-from tokenspeed.config import AUTO, DTYPE_BYTES, DeviceSettings, EngineConfig
+from tokenspeed.config import AUTO, DTYPE_BYTES, WEIGHT_BYTES, DeviceSettings, EngineConfig
 from tokenspeed.engine.memory import bytes_allowed
 from tokenspeed.errors import StartError
 from tokenspeed.formats.checkpoint import Checkpoint
@@ -78,7 +78,8 @@ def needed_bytes(checkpoint: Checkpoint, device: DeviceSettings) -> int:
     logits = 4 * device.max_num_seqs * checkpoint.vocab_tokens * 4  # float32, and as much again to sort and to draw
     libraries = {"cpu": 512 << 20, "cuda": 1 << 30}[device.name]  # the interpreter's or the driver's
     parameters = checkpoint.parameters or _parameters(checkpoint)
-    return parameters * item + device.chunked_prefill_size * token * item + logits + libraries
+    weights = parameters * WEIGHT_BYTES[device.dtype]
+    return weights + device.chunked_prefill_size * token * item + logits + libraries
 
 
 def _parameters(checkpoint: Checkpoint) -> int:

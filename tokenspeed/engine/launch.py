@@ -110,7 +110,7 @@ def actor_specs(
 
 
 def kv_bytes_per_token(checkpoint: Checkpoint, dtype: str) -> int:
-    """Return the bytes of keys and values of one token over all layers, kept as `dtype`."""
+    """Return the bytes of keys and values of one token over all layers, computed in `dtype`."""
     return checkpoint.kv_elements_per_token * DTYPE_BYTES[dtype]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from tokenspeed_kernels import KernelError, Selector, selector
+from tokenspeed_kernels import KernelError, Selector, native, selector
 from tokenspeed_kernels.attention import AttentionRows
 from tokenspeed_kernels.selection import parse_overrides
 
@@ -31,7 +31,8 @@ from tokenspeed.model.build import Declared, LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep
 from tokenspeed.model.loader import Progress
 
-DTYPES = {"float32": torch.float32}
+# What is computed with, and whether weights stay whole numbers.
+DTYPES = {"int8": (torch.float32, True), "float32": (torch.float32, False)}
 NOTHING = StepIds(b"", b"", b"", b"")
 # Logits [rows, vocab] are float32 and large: so many rows are scored at a time, however long the prompt.
 SLICE_ROWS = 64
@@ -82,19 +83,23 @@ class CpuExecutor:
     @classmethod
     def _load(cls, config: ExecutorConfig, progress: Progress, thread: StepThread) -> CpuExecutor:
         kernels = _kernels(config)
-        torch.set_num_threads(config.threads or max(1, cores() // config.ranks))
+        threads = config.threads or max(1, cores() // config.ranks)
+        torch.set_num_threads(threads)
+        native.set_threads(min(threads, native.THREADS_MAX))
         progress("read the checkpoint", 0.0)
         group = join_group(config.rank, config.ranks, config.rendezvous)
         length = config.model.max_model_len
         dummy = config.model.load_format == "dummy"
+        dtype, packed = DTYPES[config.model.dtype]
         declared = declare_model(
             config.model.path,
             length,
-            DTYPES[config.model.dtype],
+            dtype,
             kernels,
             group,
             config.device,
             dummy=dummy,
+            packed=packed,
             overrides=config.model.hf_overrides,
         )
         page = _page_shape(declared, config.page_tokens)
@@ -186,7 +191,7 @@ def _padding_batch(tokens: int) -> Batch:
 
 def _kernels(config: ExecutorConfig) -> Selector:
     if config.model.dtype not in DTYPES:
-        raise StartError(f"The dtype is {config.model.dtype}; {', '.join(DTYPES)} is supported on {config.device}.")
+        raise StartError(f"The dtype is {config.model.dtype}; {', '.join(DTYPES)} are supported on {config.device}.")
     return selector(config.device, config=parse_overrides(config.kernels))
 
 

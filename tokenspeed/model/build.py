@@ -24,7 +24,7 @@ from tokenspeed.model.config import read_shape
 from tokenspeed.model.dummy import DummyTensors
 from tokenspeed.model.layers import ForwardStep, KvPages
 from tokenspeed.model.llama import Llama
-from tokenspeed.model.loader import Progress, load_weights, tensor_shapes, weights_bytes
+from tokenspeed.model.loader import Progress, choose_forms, load_weights, tensor_shapes, weights_bytes
 from tokenspeed.model.module import Module
 from tokenspeed.model.placement import Group, compile_placements
 from tokenspeed.model.qwen3 import Qwen3
@@ -84,11 +84,13 @@ def declare_model(
     device: str = "cpu",
     *,
     dummy: bool = False,
+    packed: bool = False,
     overrides: Mapping[str, Any] | None = None,
 ) -> Declared:
     """Declare the model at `path` for positions below `max_position`, on `device`; raises `StartError`.
 
-    With `dummy` its weights are random numbers, and `path` needs none. `overrides` are merged into config.json.
+    With `dummy` its weights are random numbers, and `path` needs none. With `packed` the matrices stay
+    whole numbers, see `model.quants`. `overrides` are merged into config.json.
     """
     shape = read_shape(path, dummy=dummy, overrides=overrides)
     check_window(path, shape, max_position)
@@ -98,15 +100,19 @@ def declare_model(
         shape = msgspec.structs.replace(shape, tied=True)
     _check_divides(shape, group.ranks)
     model = ARCHITECTURES[shape.architecture](shape, max_position)
-    prepare(model, kernels, dtype, group)
     tensors = checkpoint or DummyTensors(Path(path), shape, tensor_shapes(model), device)
+    prepare(model, kernels, dtype, group, tensors if packed else None)
     weights = weights_bytes(model, group.ranks, dtype)
     return Declared(shape, model, tensors, group, dtype, device, weights)
 
 
-def prepare(model: Module, kernels: Selector, dtype: torch.dtype, group: Group) -> None:
-    """Place `model` on `group` and choose its kernels."""
+def prepare(
+    model: Module, kernels: Selector, dtype: torch.dtype, group: Group, packed_as: CheckpointTensors | None = None
+) -> None:
+    """Place `model` on `group` and choose its kernels; its matrices stay as `packed_as` has them, if that is given."""
     compile_placements(model, group)
+    if packed_as is not None:
+        choose_forms(model, packed_as, group.ranks)
     model.bind(kernels, dtype)
 
 

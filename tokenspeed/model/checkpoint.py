@@ -24,6 +24,7 @@ from tokenspeed.formats.location import weights_path
 from tokenspeed.formats.safetensors import read_safetensors
 from tokenspeed.formats.tensor import TensorInfo
 from tokenspeed.model.config_gguf import GGUF_ROPE_FACTORS, gguf_architecture
+from tokenspeed.model.quants import FORMS, ROUNDED, Form, Quants, read_blocks, round_rows
 
 Bytes = np.typing.NDArray[np.uint8]
 
@@ -81,6 +82,14 @@ class CheckpointTensors(Protocol):
         """Return rows [first, last) of the tensor `name`, in whatever float type it is stored."""
         ...
 
+    def form(self, name: str) -> Form:
+        """Return how the matrix `name` is kept as whole numbers."""
+        ...
+
+    def quants(self, name: str, first: int, last: int) -> Quants:
+        """Return rows [first, last) of the matrix `name` as whole numbers in that form."""
+        ...
+
 
 def open_checkpoint(path: str | Path, head_dim: int) -> CheckpointTensors:
     """Open the safetensors folder or GGUF file at `path`; raises `StartError`."""
@@ -115,6 +124,14 @@ class SafetensorsTensors:
         info = self._tensors[name]
         rows = torch.from_numpy(_rows(self._maps, info, first, last)).view(SAFETENSORS_DTYPES[info.type])
         return rows.view(last - first, *info.shape[1:])
+
+    def form(self, name: str) -> Form:
+        """Return the form of rounded numbers."""
+        return ROUNDED
+
+    def quants(self, name: str, first: int, last: int) -> Quants:
+        """Return rows [first, last), rounded."""
+        return round_rows(self.read(name, first, last))
 
 
 class GgufTensors:
@@ -151,6 +168,21 @@ class GgufTensors:
         kind, blocks = self.packed(name, first, last)
         rows = torch.from_numpy(_dequantise(blocks.reshape(-1), kind)).view(last - first, *self.shapes[name][1:])
         return _halves_apart(rows, self._head_dim) if name.endswith(self._turned) else rows
+
+    def form(self, name: str) -> Form:
+        """Return the form that holds the blocks as they are, where there is one."""
+        return FORMS.get(self._tensors[name].type, ROUNDED)
+
+    def quants(self, name: str, first: int, last: int) -> Quants:
+        """Return rows [first, last): of the blocks as they are, or rounded."""
+        info = self._tensors[name]
+        if info.type not in FORMS:
+            return round_rows(self.read(name, first, last))
+        rows = read_blocks(_rows(self._maps, info, first, last), info.type, last - first)
+        if not name.endswith(self._turned):
+            return rows
+        low = None if rows.low is None else _halves_apart(rows.low, self._head_dim)
+        return Quants(_halves_apart(rows.q, self._head_dim), _halves_apart(rows.scale, self._head_dim), low)
 
 
 def _halves_apart(rows: torch.Tensor, head_dim: int) -> torch.Tensor:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from tokenspeed.model.quants import ROUNDED, Form, Quants, round_rows
 from tokenspeed.model.shape import ModelShape
 
 LOGITS_STD = 3.0
@@ -60,6 +61,14 @@ class DummyTensors:
         columns = math.prod(rest)
         places = torch.arange(first * columns, last * columns, dtype=torch.int64, device=self._device)
         return _normal(places, _key(name)).mul_(self._std(name, columns)).view(last - first, *rest)
+
+    def form(self, name: str) -> Form:
+        """Return the form of rounded numbers."""
+        return ROUNDED
+
+    def quants(self, name: str, first: int, last: int) -> Quants:
+        """Return rows [first, last), rounded."""
+        return round_rows(self.read(name, first, last))
 
     def _std(self, name: str, inputs: int) -> float:
         """Return the standard deviation that keeps outputs near 1, or where a trained model has them.

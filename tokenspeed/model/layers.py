@@ -6,16 +6,22 @@ picks its kernels once, and computes. Shapes in comments are those of one device
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from tokenspeed_kernels import Selector, activation, attention, embedding, gemm, norm, rope
 from tokenspeed_kernels.attention import StepRows
+from tokenspeed_kernels.gemm.packed_weight import PackedWeight
 
 from tokenspeed.model.module import PARTIAL, REPLICATED, SHARDED, Module, Parameter, Placement
 from tokenspeed.model.placement import Group, Leaf
 from tokenspeed.model.rope import inverse_frequency
 from tokenspeed.model.shape import RopeShape
+
+# A product with a weight, float or packed: which of them was settled when it was chosen.
+Multiply = Callable[[torch.Tensor, Any], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class Linear(Leaf):
         self.takes = takes
         self.gives = PARTIAL if takes is SHARDED else gives
         cut = 1 if takes is SHARDED else 0 if gives is SHARDED else None
-        self.weight = Parameter(outputs, inputs, cut=cut)
+        self.weight = Parameter(outputs, inputs, cut=cut, packs=True)
         self.bias = Parameter(outputs, cut=0 if gives is SHARDED else None) if bias else None
         self._adds_bias = True
 
@@ -74,11 +80,12 @@ class Linear(Leaf):
 
     def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
         """Choose the product."""
-        self._multiply = gemm.linear(kernels, dtype)
+        packed = self.weight.form is not None
+        self._multiply: Multiply = gemm.packed(kernels) if packed else gemm.linear(kernels, dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return [tokens, outputs] for x [tokens, inputs]."""
-        out = self._multiply(x, self.weight.data)
+        out = self._multiply(x, self.weight.value)
         return self.leave(out.add_(self.bias.data) if self.bias is not None and self._adds_bias else out)
 
 
@@ -89,22 +96,29 @@ class Embedding(Leaf):
 
     def __init__(self, vocab: int, hidden: int) -> None:
         """A table of `vocab` rows."""
-        self.weight = Parameter(vocab, hidden, cut=0)
+        self.weight = Parameter(vocab, hidden, cut=0, packs=True)
         self._first = 0
         self._sliced = False
 
     def share(self, group: Group) -> None:
         """Learn which rows of the table lie here."""
         self._sliced = group.ranks > 1
+        self.weight.packs = not self._sliced
         self._first = group.rank * self.weight.shape(group.ranks)[0]
 
     def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
         """Choose the lookup."""
-        self._lookup = embedding.lookup(kernels, dtype, self._sliced)
+        self._lookup: Callable[[torch.Tensor], torch.Tensor]
+        if self.weight.form is not None:
+            packed = embedding.packed_lookup(kernels)
+            self._lookup = lambda ids: packed(ids, cast("PackedWeight", self.weight.value))
+        else:
+            plain = embedding.lookup(kernels, dtype, self._sliced)
+            self._lookup = lambda ids: plain(ids, self.weight.data, self._first)
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
         """Return [tokens, hidden] for ids [tokens]."""
-        return self.leave(self._lookup(ids, self.weight.data, self._first))
+        return self.leave(self._lookup(ids))
 
 
 class Head(Leaf):
@@ -114,15 +128,16 @@ class Head(Leaf):
 
     def __init__(self, vocab: int, hidden: int, tied: Embedding | None = None) -> None:
         """With `tied`, the embedding's table is the weight."""
-        self.weight = tied.weight if tied is not None else Parameter(vocab, hidden, cut=0)
+        self.weight = tied.weight if tied is not None else Parameter(vocab, hidden, cut=0, packs=True)
 
     def bind(self, kernels: Selector, dtype: torch.dtype) -> None:
         """Choose the product."""
-        self._multiply = gemm.head(kernels, dtype)
+        packed = self.weight.form is not None
+        self._multiply: Multiply = gemm.packed(kernels) if packed else gemm.head(kernels, dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return float32 [rows, vocab] for x [rows, hidden]."""
-        return self.leave(self._multiply(x, self.weight.data))
+        return self.leave(self._multiply(x, self.weight.value))
 
 
 class RmsNorm(Leaf):

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from tokenspeed_kernels.gemm.packed_weight import BLOCK
 
 from tokenspeed.errors import StartError
 from tokenspeed.model.checkpoint import CheckpointTensors
 from tokenspeed.model.module import Module, Parameter
+from tokenspeed.model.quants import Quants, common_form, pack_quants
 
 CHUNK_ELEMENTS = 4 << 20
 
@@ -34,8 +36,22 @@ class Piece:
 
 def weights_bytes(model: Module, ranks: int, dtype: torch.dtype) -> int:
     """Return the memory that one rank's share of the weights takes."""
-    shapes = (parameter.shape(ranks) for _, parameter in model.parameters())
-    return sum(torch.Size(shape).numel() for shape in shapes) * dtype.itemsize
+    return sum(_parameter_bytes(parameter, ranks, dtype) for _, parameter in model.parameters())
+
+
+def _parameter_bytes(parameter: Parameter, ranks: int, dtype: torch.dtype) -> int:
+    shape = parameter.shape(ranks)
+    if parameter.form is not None:
+        return parameter.form.bytes(*shape)
+    return torch.Size(shape).numel() * dtype.itemsize
+
+
+def choose_forms(model: Module, checkpoint: CheckpointTensors, ranks: int) -> None:
+    """Let every matrix of `model` that can be kept as whole numbers be kept so, as `checkpoint` has it."""
+    for path, parameter in model.parameters():
+        names = [piece.name for piece in _pieces(path, parameter, ranks) if piece.name in checkpoint.shapes]
+        if parameter.packs and names and parameter.shape(ranks)[1] % BLOCK == 0:
+            parameter.form = common_form(checkpoint.form(name) for name in names)
 
 
 def tensor_shapes(model: Module) -> dict[str, tuple[int, ...]]:
@@ -62,13 +78,17 @@ def load_weights(
     pieces = [piece for path, parameter in model.parameters() for piece in _pieces(path, parameter, ranks)]
     _check(pieces, checkpoint, ignored)
     total = sum(torch.Size(piece.shape).numel() for piece in pieces)
-    targets: dict[int, torch.Tensor] = {}
     done = 0
-    for piece in pieces:
-        if id(piece.parameter) not in targets:
-            targets[id(piece.parameter)] = piece.parameter.allocate(ranks, dtype, device)
-        _fill(targets[id(piece.parameter)], piece, checkpoint, rank, ranks)
-        done += torch.Size(piece.shape).numel()
+    for path, parameter in model.parameters():
+        own = list(_pieces(path, parameter, ranks))
+        if parameter.form is not None:
+            parts = [part for piece in own for part in _quants(piece, checkpoint, rank, ranks)]
+            parameter.keep(pack_quants(parts, parameter.form))
+        else:
+            target = parameter.allocate(ranks, dtype, device)
+            for piece in own:
+                _fill(target, piece, checkpoint, rank, ranks)
+        done += sum(torch.Size(piece.shape).numel() for piece in own)
         progress("load weights", done / total)
 
 
@@ -110,16 +130,38 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 def _fill(target: torch.Tensor, piece: Piece, checkpoint: CheckpointTensors, rank: int, ranks: int) -> None:
-    cut, rows = piece.parameter.cut, piece.shape[0]
-    first, last = (rank * rows // ranks, (rank + 1) * rows // ranks) if cut == 0 else (0, rows)
-    columns = slice(None)
-    if cut == 1:
-        width = piece.shape[1] // ranks
-        columns = slice(rank * width, (rank + 1) * width)
+    columns = _columns(piece, rank, ranks)
+    at = piece.offset
+    for first, last in _chunks(piece, checkpoint, rank, ranks):
+        chunk = checkpoint.read(piece.name, first, last)
+        target[at : at + last - first].copy_(chunk if columns is None else chunk[:, columns])
+        at += last - first
+
+
+def _quants(piece: Piece, checkpoint: CheckpointTensors, rank: int, ranks: int) -> Iterator[Quants]:
+    columns = _columns(piece, rank, ranks)
+    for first, last in _chunks(piece, checkpoint, rank, ranks):
+        part = checkpoint.quants(piece.name, first, last)
+        if columns is not None:
+            blocks = slice(columns.start // BLOCK, columns.stop // BLOCK)
+            low = None if part.low is None else part.low[:, blocks]
+            part = Quants(part.q[:, columns], part.scale[:, blocks], low)
+        yield part
+
+
+def _columns(piece: Piece, rank: int, ranks: int) -> slice | None:
+    """Return this rank's columns, None for all."""
+    if piece.parameter.cut != 1:
+        return None
+    width = piece.shape[1] // ranks
+    return slice(rank * width, (rank + 1) * width)
+
+
+def _chunks(piece: Piece, checkpoint: CheckpointTensors, rank: int, ranks: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, last) of this rank's rows, some at a time."""
+    rows = piece.shape[0]
+    begin, end = (rank * rows // ranks, (rank + 1) * rows // ranks) if piece.parameter.cut == 0 else (0, rows)
     step = checkpoint.row_step(piece.name)
     rows_at_once = max(1, CHUNK_ELEMENTS // (torch.Size(piece.shape[1:]).numel() * step)) * step
-    for begin in range(first, last, rows_at_once):
-        end = min(begin + rows_at_once, last)
-        chunk = checkpoint.read(piece.name, begin, end)
-        at = piece.offset + begin - first
-        target[at : at + end - begin].copy_(chunk[:, columns] if cut == 1 else chunk)
+    for first in range(begin, end, rows_at_once):
+        yield first, min(first + rows_at_once, end)

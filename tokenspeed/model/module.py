@@ -14,6 +14,9 @@ from enum import Enum
 
 import torch
 from tokenspeed_kernels import Selector
+from tokenspeed_kernels.gemm.packed_weight import PackedWeight
+
+from tokenspeed.model.quants import Form
 
 
 class Placement(Enum):
@@ -42,18 +45,27 @@ class Parameter:
         pieces: dict[str, int] | int,
         *rest: int,
         cut: int | None = None,
+        packs: bool = False,
     ) -> None:
-        """Declare axis 0 by `pieces` and the other axes by `rest`."""
+        """Declare axis 0 by `pieces` and the other axes by `rest`; only a matrix `packs`."""
         self.pieces = {"": pieces} if isinstance(pieces, int) else pieces
         self.rest = rest
         self.cut = cut
+        self.packs = packs
+        self.form: Form | None = None
         self._data: torch.Tensor | None = None
+        self._packed: PackedWeight | None = None
 
     @property
     def data(self) -> torch.Tensor:
         """The share of this rank, a matrix as [in, out]."""
         assert self._data is not None, "the parameter is used before it was loaded"
         return self._data
+
+    @property
+    def value(self) -> torch.Tensor | PackedWeight:
+        """What the products take: `data`, or the packed weight."""
+        return self.data if self._packed is None else self._packed
 
     def shape(self, ranks: int) -> tuple[int, ...]:
         """Return the shape of one rank's share, as declared."""
@@ -70,6 +82,10 @@ class Parameter:
         else:
             self._data = torch.empty(shape, dtype=dtype, device=device).t()
         return self._data.t()
+
+    def keep(self, packed: PackedWeight) -> None:
+        """Take this rank's share as whole numbers."""
+        self._packed = packed
 
 
 class Module:

@@ -37,6 +37,7 @@ RESERVED = {
         "tokenspeed.model",
         "tokenspeed.executor",
         "tokenspeed_kernels",
+        "tokenspeed_tools.bench_cpu",
         "tokenspeed_tools.bench_kernels",
         "tokenspeed_tools.bench_gpu.steps",
     },
@@ -44,7 +45,7 @@ RESERVED = {
     "triton": {"tokenspeed_kernels"},
     "flashinfer": {"tokenspeed_kernels"},
     "cutlass": {"tokenspeed_kernels"},
-    "transformers": set[str](),
+    "transformers": {"tokenspeed_tools.bench_cpu.in_process"},
     "tokenspeed._native": {"tokenspeed.capi", "tokenspeed.ipc", "tokenspeed.scheduling", "tokenspeed_tools"},
 }
 ROOTS = {"tokenspeed": ".", "tokenspeed_kernels": "kernels", "tokenspeed_tools": "tools"}

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES, with_early_start
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, NATIVE_DTYPES, REFERENCE_DTYPES, with_early_start
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -29,6 +29,17 @@ def silu_mul(kernels: Selector, dtype: torch.dtype) -> GatedKernel:
 
 
 SPECS = (
+    KernelSpec(
+        name="native_silu_mul",
+        family="activation",
+        mode="silu_mul",
+        solution="native",
+        entry="tokenspeed_kernels.activation.native_silu:silu_mul",
+        capability=CPU,
+        dtypes=NATIVE_DTYPES,
+        priority=20,
+        tags=frozenset({"latency", "throughput"}),
+    ),
     KernelSpec(
         name="torch_silu_mul",
         family="activation",

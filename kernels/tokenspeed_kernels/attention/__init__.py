@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 
 from tokenspeed_kernels.attention.rows import AttentionRows, DecodeRows, ExtendRows, SlotRows
-from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HALF_DTYPES, REFERENCE_DTYPES
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, HALF_DTYPES, NATIVE_DTYPES, REFERENCE_DTYPES
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelError, KernelSpec, ask
 
@@ -137,6 +137,18 @@ def paged_attention(kernels: Selector, dtype: torch.dtype, head_dim: int) -> Pag
 TRITON_HEAD_DIMS = frozenset({16, 32, 64, 80, 96, 128, 256})
 
 SPECS = (
+    KernelSpec(
+        name="native_paged_attention",
+        family="attention",
+        mode="paged",
+        solution="native",
+        entry="tokenspeed_kernels.attention.native_paged:paged_attention",
+        capability=CPU,
+        dtypes=NATIVE_DTYPES,
+        traits={"head_dim": range(8, 257, 8)},
+        priority=20,
+        tags=frozenset({"latency", "throughput"}),
+    ),
     KernelSpec(
         name="torch_paged_attention",
         family="attention",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tokenspeed_kernels.gemm.packed_weight import PackedWeight
-from tokenspeed_kernels.native import ISA, check, ffi, floats, lib
+from tokenspeed_kernels.native import ISA, check, ffi, floats, int64s, lib
 
 if TYPE_CHECKING:
     from tokenspeed_kernels._native import CData
@@ -28,7 +28,7 @@ def packed(x: torch.Tensor, weight: PackedWeight) -> torch.Tensor:
 def packed_lookup(ids: torch.Tensor, table: PackedWeight) -> torch.Tensor:
     """Return the rows of `table` by int64 `ids` [tokens] as float32 [tokens, inputs]."""
     out = torch.empty(len(ids), table.inputs)
-    check(lib.tsk_lookup(_struct(table), ffi.cast("int64_t *", ids.data_ptr()), len(ids), floats(out)))
+    check(lib.tsk_lookup(_struct(table), int64s(ids), len(ids), floats(out)))
     return out
 
 

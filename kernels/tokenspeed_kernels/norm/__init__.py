@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES, with_early_start
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, NATIVE_DTYPES, REFERENCE_DTYPES, with_early_start
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -44,6 +44,28 @@ def add_rms_norm(kernels: Selector, dtype: torch.dtype) -> AddRmsNormKernel:
 
 
 SPECS = (
+    KernelSpec(
+        name="native_add_rms_norm",
+        family="norm",
+        mode="add_rms",
+        solution="native",
+        entry="tokenspeed_kernels.norm.native_rms:add_rms_norm",
+        capability=CPU,
+        dtypes=NATIVE_DTYPES,
+        priority=20,
+        tags=frozenset({"latency", "throughput"}),
+    ),
+    KernelSpec(
+        name="native_rms_norm",
+        family="norm",
+        mode="rms",
+        solution="native",
+        entry="tokenspeed_kernels.norm.native_rms:rms_norm",
+        capability=CPU,
+        dtypes=NATIVE_DTYPES,
+        priority=20,
+        tags=frozenset({"latency", "throughput"}),
+    ),
     KernelSpec(
         name="torch_rms_norm",
         family="norm",

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, REFERENCE_DTYPES, with_early_start
+from tokenspeed_kernels.platforms import CPU, GPU, GPU_DTYPES, NATIVE_DTYPES, REFERENCE_DTYPES, with_early_start
 from tokenspeed_kernels.selection import Selector
 from tokenspeed_kernels.spec import KernelSpec, ask
 
@@ -53,6 +53,18 @@ def rotation(positions: torch.Tensor, inverse_frequency: torch.Tensor) -> tuple[
 
 
 SPECS = (
+    KernelSpec(
+        name="native_rope_store",
+        family="rope",
+        mode="store",
+        solution="native",
+        entry="tokenspeed_kernels.rope.native_rope:rope_store",
+        capability=CPU,
+        dtypes=NATIVE_DTYPES,
+        traits={"head_dim": range(2, 1025, 2)},
+        priority=20,
+        tags=frozenset({"latency", "throughput"}),
+    ),
     KernelSpec(
         name="torch_rope_store",
         family="rope",

@@ -1,0 +1,141 @@
+"""What is asked of every engine, and the times at which its tokens come.
+
+Owns the prompts, drawn from a seed, and the reading of one stream. It does not know which engine
+answers: any that speaks OpenAI's chat completions with `ignore_eos` will do.
+
+Invariant: engines get the same prompts in the same order; none is sent twice to one engine, so that
+only a session finds its own past in a prefix cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+NEW_TOKENS = 128
+PROMPT_WORDS = 28  # 58 tokens or so with the demo model's chat template and system message
+REQUESTS = {1: 5, 4: 12, 16: 32}
+LIMIT_S = 600.0
+
+TURNS = 6
+FIRST_TURN_WORDS = 560
+TURN_WORDS = 200
+TURN_TOKENS = 80
+
+TEXT = (
+    "the parser reads a line of each file and keeps every token with its place so that an error can name it "
+    "while another part counts words lines and pages before it asks for more room on the way out of here"
+)
+WORDS = TEXT.split()
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One reply: the loop's seconds when it was asked for and when its pieces came, and its tokens."""
+
+    begin_s: float
+    times_s: list[float]
+    tokens: int
+    prompt_tokens: int
+    text: str
+
+    @property
+    def ttft_ms(self) -> float:
+        """Milliseconds to the first piece."""
+        return (self.times_s[0] - self.begin_s) * 1e3
+
+    @property
+    def tpot_ms(self) -> float:
+        """Milliseconds a token behind the first one."""
+        return (self.times_s[-1] - self.times_s[0]) * 1e3 / max(1, self.tokens - 1)
+
+
+def words(seed: int, count: int) -> str:
+    """Return `count` words."""
+    return " ".join(random.Random(seed).choices(WORDS, k=count))
+
+
+async def ask(client: httpx.AsyncClient, model: str, messages: list[Message], new_tokens: int) -> Answer:
+    """Send one request and read its stream."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        "max_tokens": new_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    begin_s = time.perf_counter()
+    times_s: list[float] = []
+    pieces: list[str] = []
+    usage: dict[str, int] = {}
+    async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        if reply.status_code != 200:
+            raise RuntimeError(f"{reply.status_code}: {(await reply.aread()).decode()[:300]}")
+        async for line in reply.aiter_lines():
+            if not line.startswith("data: ") or line == "data: [DONE]":
+                continue
+            chunk = json.loads(line[6:])
+            usage = chunk.get("usage") or usage
+            piece = chunk["choices"][0]["delta"].get("content") if chunk.get("choices") else None
+            if piece:
+                times_s.append(time.perf_counter())
+                pieces.append(piece)
+    if not times_s:
+        raise RuntimeError("a reply had no text")
+    return Answer(begin_s, times_s, usage.get("completion_tokens", 0), usage.get("prompt_tokens", 0), "".join(pieces))
+
+
+async def crowd(client: httpx.AsyncClient, model: str, concurrency: int) -> dict[str, float]:
+    """Keep `concurrency` requests open until all are answered; return the figures."""
+    waiting = iter(range(REQUESTS[concurrency]))
+
+    async def one_after_the_other() -> list[Answer]:
+        own = []
+        for number in waiting:
+            prompt = words(1000 * concurrency + number, PROMPT_WORDS)
+            own.append(await ask(client, model, [{"role": "user", "content": prompt}], NEW_TOKENS))
+        return own
+
+    begin_s = time.perf_counter()
+    answers = [
+        answer for own in await asyncio.gather(*(one_after_the_other() for _ in range(concurrency))) for answer in own
+    ]
+    return summary(answers, time.perf_counter() - begin_s)
+
+
+def summary(answers: list[Answer], took_s: float) -> dict[str, float]:
+    """Return the figures of answers that took `took_s` seconds together."""
+    return {
+        "prompt_tokens": statistics.median(answer.prompt_tokens for answer in answers),
+        "new_tokens": statistics.median(answer.tokens for answer in answers),
+        "ttft_ms_p50": round(statistics.median(answer.ttft_ms for answer in answers), 1),
+        "tpot_ms_p50": round(statistics.median(answer.tpot_ms for answer in answers), 2),
+        "tokens_per_s": round(sum(answer.tokens for answer in answers) / took_s, 1),
+    }
+
+
+async def session(client: httpx.AsyncClient, model: str) -> dict[str, Any]:
+    """Hold a conversation of `TURNS` turns; return the milliseconds to the first token of each."""
+    messages: list[Message] = []
+    answers = []
+    for turn in range(TURNS):
+        text = words(7 + turn, TURN_WORDS if turn else FIRST_TURN_WORDS)
+        messages.append({"role": "user", "content": text})
+        answers.append(await ask(client, model, messages, TURN_TOKENS))
+        messages.append({"role": "assistant", "content": answers[-1].text})
+    return {
+        "prompt_tokens": [answer.prompt_tokens for answer in answers],
+        "ttft_ms": [round(answer.ttft_ms) for answer in answers],
+        "ttft_ms_p50": round(statistics.median(answer.ttft_ms for answer in answers[1:])),
+    }
