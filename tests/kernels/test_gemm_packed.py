@@ -84,6 +84,17 @@ def test_rows_of_zeros_and_of_tiny_numbers_give_zeros() -> None:
     assert native_packed.packed(x, weight).abs().max() < 1e-35
 
 
+@pytest.mark.parametrize("damage", [float("nan"), float("inf")])
+def test_a_row_that_is_not_finite_gives_no_numbers(damage: float) -> None:
+    """Rounded to 8 bits it would look sound: who checks the logits must see it, and in no other row."""
+    weight, x = weight_of(48, 64, 4, True), rows_of(3, 64)
+    sound = native_packed.packed(x, weight)
+    x[1, 40] = damage
+    found = native_packed.packed(x, weight)
+    assert found[1].isnan().all()
+    assert torch.equal(found[::2], sound[::2])
+
+
 @pytest.mark.parametrize(("bits", "low"), FORMS)
 def test_lookup(bits: int, low: bool) -> None:
     table, ids = weight_of(50, 96, bits, low), torch.tensor([0, 49, 17, 17])

@@ -18,6 +18,13 @@ float largest(const float *x) {
   return most;
 }
 
+// Zero, or no number if a number of the block is none or has no bounds: it would be rounded to one.
+float doubt(const float *x) {
+  float sum = 0.0F;
+  for (int i = 0; i < TSK_BLOCK; ++i) sum += x[i] * 0.0F;
+  return sum;
+}
+
 #if defined(__x86_64__)
 
 // SSE2 is part of every x86-64; conversion rounds to the nearest even, as nearbyint does.
@@ -68,7 +75,7 @@ void round_row(Rows &rows, int row, const float *x) {
   for (int block = 0; block < rows.blocks; ++block) {
     const size_t cell = static_cast<size_t>(row) * rows.blocks + block;
     const float *from = x + static_cast<size_t>(block) * TSK_BLOCK;
-    const float scale = largest(from) / LEVELS;
+    const float scale = largest(from) / LEVELS + doubt(from);
     // A block of numbers too small to divide by is a block of zeros.
     const float inverse = scale >= 1e-35F ? 1.0F / scale : 0.0F;
     rows.sums[cell] = round_block(from, inverse, rows.values.data() + cell * TSK_BLOCK);
