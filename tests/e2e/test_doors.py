@@ -79,7 +79,7 @@ def test_log_probabilities_agree_and_a_prompt_can_be_scored(server: Server) -> N
                     told[choice.index].append(each.logprob)
                     assert each.logprob == each.top_logprobs[0].logprob  # greedy: the likeliest
         assert texts[0] == texts[1]
-        assert told[0] == told[1]
+        assert told[0] == pytest.approx(told[1], abs=1e-3)  # the two may be computed in different batches
         assert len(told[0]) > 0
 
 
