@@ -33,14 +33,22 @@ class Door:
         self.engine = engine
         self.url = url
         self.client = client
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def chat(self, **more: Any) -> httpx.Response:
         """Send a chat request with `more` in its body."""
         return await self.client.post(CHAT, json={**HI, **more})
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a plain connection."""
-        return await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
+        """Open a plain connection; the end of the test closes it, if nothing did before."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
+        self._writers.append(writer)
+        return reader, writer
+
+    def hang_up(self) -> None:
+        """Close what `connect` opened."""
+        for writer in self._writers:
+            writer.close()
 
     async def send_raw(self, data: bytes) -> bytes:
         """Send `data`, and return everything that comes until the server closes; b"" if it resets."""
@@ -65,7 +73,11 @@ async def opened(engine: FakeEngine, **settings: Any) -> AsyncIterator[Door]:
     await server.start()
     try:
         async with httpx.AsyncClient(base_url=url, timeout=10.0) as client:
-            yield Door(engine, url, client)
+            door = Door(engine, url, client)
+            try:
+                yield door
+            finally:
+                door.hang_up()
     finally:
         await server.stop(at_once=True)
 
