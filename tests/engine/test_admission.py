@@ -12,7 +12,7 @@ TEN: tuple[Prompt, ...] = (Chat(b"0123456789"), Text("0123456789"), Ids(b"012345
 def refused(admission: Admission, prompt: Prompt) -> str:
     with pytest.raises(EngineError) as caught:
         admission.enter(prompt)
-    assert (caught.value.status, caught.value.code) == (503, "overloaded")
+    assert (caught.value.status, caught.value.code) == (429, "overloaded")
     return caught.value.message
 
 

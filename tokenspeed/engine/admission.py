@@ -22,7 +22,7 @@ class Admission:
         self.bytes = 0
 
     def enter(self, prompt: Prompt) -> None:
-        """Count a request, or raise `EngineError` (503, code "overloaded") if there are too many."""
+        """Count a request, or raise `EngineError` (429, code "overloaded") if there are too many."""
         size = prompt_bytes(prompt)
         if self.requests >= self._requests_max:
             raise _overloaded(f"{self.requests} requests are open, as many as are taken (--max-queued-requests)")
@@ -52,4 +52,4 @@ def prompt_bytes(prompt: Prompt) -> int:
 
 
 def _overloaded(seen: str) -> EngineError:
-    return EngineError(f"{seen}; send the request again later.", status=503, code="overloaded")
+    return EngineError(f"{seen}; send the request again later.", status=429, code="overloaded")
