@@ -379,7 +379,8 @@ TEST(the_border_refuses_what_is_wrong) {
   CHECK_EQ(ts_scheduler_submit(scheduler, 0, &submission), TS_ERR_ARGUMENT);
   submission.prompt = ints;
   submission.prompt_len = 4;
-  CHECK_EQ(ts_scheduler_submit(scheduler, 0, &submission), TS_ERR_ARGUMENT);  // max_tokens 0
+  submission.max_tokens = -1;
+  CHECK_EQ(ts_scheduler_submit(scheduler, 0, &submission), TS_ERR_ARGUMENT);
   submission.max_tokens = 100;
   CHECK_EQ(ts_scheduler_submit(scheduler, 0, &submission), TS_ERR_NEVER_FITS);
   CHECK_EQ(ts_scheduler_result(scheduler, 0, 1, 0, nullptr, 0, nullptr, 0, nullptr, 0),

@@ -25,7 +25,7 @@ struct Request {
   int32_t priority;
   int32_t max_tokens;
   std::vector<int32_t> end_ids;
-  bool score;  // every token of the prompt is to be scored
+  bool score = false;  // every token of the prompt is to be scored
   Sequence sequence;
   Session *session = nullptr;
   State state = Submitted{};
