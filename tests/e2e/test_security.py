@@ -39,7 +39,9 @@ def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     flags = ["--api-key-file", str(keys), "--admin-key", "root-sesame", "--max-num-seqs", "2"]
     limits = ["--max-queued-requests", "2", "--max-request-bytes", "1M"]
     with serving(tiny_model, *flags, *limits, "--trust-request-chat-template") as server:
-        yield Served(server, keys)
+        served = Served(server, keys)
+        yield served
+        served.client.close()
 
 
 def cached(reply: httpx.Response) -> int:
