@@ -18,7 +18,7 @@ from tests.e2e.harness import Heard, chat, greedy, hear, hear_all, run
 from tests.reference import Reference, assert_equal_tokens
 from tokenspeed.config import PAGE_TOKENS_CPU, ModelConfig, TokenizerConfig
 from tokenspeed.engine import AsyncEngine
-from tokenspeed.engine.launch import kv_bytes_per_token
+from tokenspeed.engine.context import kv_bytes_per_token
 from tokenspeed.formats.checkpoint import describe
 from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.text.prompt import load_prompt_builder

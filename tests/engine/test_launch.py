@@ -10,7 +10,8 @@ import pytest
 from tests.dummies import write_shape
 from tokenspeed.config import EngineConfig, ExecutorConfig, SchedulerConfig
 from tokenspeed.engine import device
-from tokenspeed.engine.launch import actor_specs, kv_bytes_per_token, resolve
+from tokenspeed.engine.context import kv_bytes_per_token
+from tokenspeed.engine.launch import actor_specs, resolve
 from tokenspeed.errors import StartError
 from tokenspeed.formats.checkpoint import describe
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import Record
 from tests.text.samples import chat_json, config_for
-from tokenspeed.demo import find_demo
+from tests.tiny import demo_path
 from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
 
@@ -38,15 +38,12 @@ TEMPLATE = (
 
 
 def model_path(name: str, folder: Path) -> Path:
-    """Return a model with the vocabulary `name`; skip the test where that is not installed."""
+    """Return a model with the vocabulary `name`."""
     if name == "demo":
-        path = find_demo()
-        if path is None:
-            pytest.skip("the demo model is not installed")
-        return path
+        return demo_path()
     found = importlib.util.find_spec(name)
-    if found is None or not found.submodule_search_locations:
-        pytest.skip(f"the package {name} is not installed")
+    assert found is not None, f"{name} is not installed: make test installs it"
+    assert found.submodule_search_locations
     source = Path(found.submodule_search_locations[0])
     settings = {**json.loads((source / "tokenizer_config.json").read_text()), "chat_template": TEMPLATE}
     shutil.copy(source / "tokenizer.json", folder)

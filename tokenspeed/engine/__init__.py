@@ -2,8 +2,8 @@
 
 from tokenspeed.engine.aio import AsyncEngine, EngineHealth
 from tokenspeed.engine.batch import Batch
-from tokenspeed.engine.reply import Reply
-from tokenspeed.engine.stream import Output, Stream
+from tokenspeed.engine.reply import Output, Reply
+from tokenspeed.engine.stream import Stream
 from tokenspeed.engine.sync import Engine
 from tokenspeed.observe.logs import set_up_logging
 

@@ -28,7 +28,8 @@ from tokenspeed.engine.admission import Admission
 from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
 from tokenspeed.engine.meter import Meter
-from tokenspeed.engine.stream import Output, Stream
+from tokenspeed.engine.reply import Output
+from tokenspeed.engine.stream import Stream
 from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, UserError, fatal_request
 from tokenspeed.messages.base import Message, pack_ids, unpack_ids
 from tokenspeed.messages.engine import (
@@ -144,7 +145,7 @@ class AsyncEngine:
     def generate(
         self, prompt: Prompt, sampling: SamplingParams | None = None, *, namespace: str = "", session: str = ""
     ) -> Stream:
-        """Open a request and return its stream. Raises `UserError` or `EngineError` (503) at once.
+        """Open a request and return its stream. Raises `UserError` or `EngineError` (429, 503) at once.
 
         Without `sampling` the model's own defaults apply.
         """

@@ -56,7 +56,7 @@ def _why(checkpoint: Checkpoint) -> str:
 
 
 def _fitting(config: EngineConfig, checkpoint: Checkpoint, device: DeviceSettings) -> int:
-    page_bytes = checkpoint.kv_elements_per_token * DTYPE_BYTES[device.dtype] * device.page_tokens
+    page_bytes = kv_bytes_per_token(checkpoint, device.dtype) * device.page_tokens
     left = bytes_allowed(device.name, config.gpu_memory_utilization) - needed_bytes(checkpoint, device)
     pages = min(left, config.kv_cache_bytes or left) // page_bytes
     tokens = min((pages - 1) * device.page_tokens, checkpoint.context_default)  # page 0 is padding
@@ -68,6 +68,11 @@ def _fitting(config: EngineConfig, checkpoint: Checkpoint, device: DeviceSetting
             code="out_of_memory",
         )
     return tokens
+
+
+def kv_bytes_per_token(checkpoint: Checkpoint, dtype: str) -> int:
+    """Return the bytes of keys and values of one token over all layers, computed in `dtype`."""
+    return checkpoint.kv_elements_per_token * DTYPE_BYTES[dtype]
 
 
 def needed_bytes(checkpoint: Checkpoint, device: DeviceSettings) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from tokenspeed.actors.charge import ActorSpec
 from tokenspeed.actors.edges import EdgeSpec
 from tokenspeed.config import (
-    DTYPE_BYTES,
     GPU_MEMORY_UTILIZATION_MAX,
     GPU_MEMORY_UTILIZATION_MIN,
     LOAD_FORMATS,
@@ -24,7 +23,7 @@ from tokenspeed.config import (
     SchedulerConfig,
     TokenizerConfig,
 )
-from tokenspeed.engine.context import context_tokens
+from tokenspeed.engine.context import context_tokens, kv_bytes_per_token
 from tokenspeed.engine.device import device_settings
 from tokenspeed.engine.locate import locate
 from tokenspeed.errors import StartError
@@ -107,11 +106,6 @@ def actor_specs(
         ActorSpec("executor", "tokenspeed.actors.executor:ExecutorActor", executor),
         ActorSpec("detokenizer", "tokenspeed.actors.detokenizer:DetokenizerActor", DetokenizerConfig(model=model)),
     ]
-
-
-def kv_bytes_per_token(checkpoint: Checkpoint, dtype: str) -> int:
-    """Return the bytes of keys and values of one token over all layers, computed in `dtype`."""
-    return checkpoint.kv_elements_per_token * DTYPE_BYTES[dtype]
 
 
 def kv_cache_bytes(config: EngineConfig, checkpoint: Checkpoint, model: ModelConfig, device: DeviceSettings) -> int:

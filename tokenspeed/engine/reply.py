@@ -1,4 +1,4 @@
-"""A whole reply, put together from its outputs."""
+"""What a reply is told in: its outputs, and the whole that they make."""
 
 from __future__ import annotations
 
@@ -39,8 +39,14 @@ class OutputLike(Protocol):
     def prompt_logprobs(self) -> list[PositionLogprobs | None] | None: ...
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """A whole reply. `finish` is "stop" or "length"; the other fields are those of `Output`."""
+class Output(msgspec.Struct, frozen=True):
+    """New text of a reply; `finish` is "" until the last one ("stop" or "length").
+
+    The counts are totals so far. `stop_reason` is the stop string or the caller's stop id that ended
+    it. `logprobs` has one entry for each of `ids`, if asked for: an id comes then with the first
+    character that it shows, and never if a stop string cut all of it off. The first output brings
+    `prompt_logprobs`, one for each prompt token, None for the first.
+    """
 
     text: str
     ids: list[int]
@@ -49,8 +55,12 @@ class Reply(msgspec.Struct, frozen=True):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
-    logprobs: Positions | None = None
+    logprobs: list[PositionLogprobs] | None = None
     prompt_logprobs: list[PositionLogprobs | None] | None = None
+
+
+class Reply(Output, frozen=True):
+    """A whole reply: its last output, with the text, the ids and the log-probabilities of all of them."""
 
     @classmethod
     def of(cls, outputs: Sequence[OutputLike]) -> Reply:

@@ -15,33 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 
-import msgspec
-
 from tokenspeed.caller import CALLER, Account
+from tokenspeed.engine.reply import Output
 from tokenspeed.errors import EngineError, TokenSpeedError
 from tokenspeed.messages.base import view_ids
-from tokenspeed.messages.engine import OutputDelta, PositionLogprobs
+from tokenspeed.messages.engine import OutputDelta
 from tokenspeed.messages.tokenizer import Chat, GenerateRequest, Prompt, Text
-
-
-class Output(msgspec.Struct, frozen=True):
-    """New text of a reply; `finish` is "" until the last one ("stop" or "length").
-
-    The counts are totals so far. `stop_reason` is the stop string or the caller's stop id that ended
-    it. `logprobs` has one entry for each of `ids`, if asked for: an id comes then with the first
-    character that it shows, and never if a stop string cut all of it off. The first output brings
-    `prompt_logprobs`, one for each prompt token, None for the first.
-    """
-
-    text: str
-    ids: list[int]
-    finish: str
-    stop_reason: str | int | None
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    logprobs: list[PositionLogprobs] | None = None
-    prompt_logprobs: list[PositionLogprobs | None] | None = None
 
 
 class _End(Enum):
@@ -66,7 +45,6 @@ class Stream:
         self.deaths = 0  # of actors that had it in hand, since its last output
         self._on_end = on_end
         self._caller = CALLER.get()
-        self._text: list[str] | None = [] if self._caller is not None and self._caller.keep_text else None
         self._begun_s = time.monotonic()
         self._first_s: float | None = None
         self._last: Output | None = None
@@ -157,8 +135,6 @@ class Stream:
         self._outputs.append(output)
         if self._first_s is None:
             self._first_s = time.monotonic() - self._begun_s
-        if self._text is not None:
-            self._text.append(text)
         self._news.set()
         if delta.finish:
             self._finish(_End.FINISHED)
@@ -184,6 +160,7 @@ class Stream:
 
     def _account(self) -> Account:
         last = self._last
+        keep_text = self._caller is not None and self._caller.keep_text
         return Account(
             finish=(last.finish if last else "") or (self._error.code if self._error else ""),
             prompt_tokens=last.prompt_tokens if last else self.prompt_tokens,
@@ -191,8 +168,8 @@ class Stream:
             completion_tokens=last.completion_tokens if last else 0,
             first_s=self._first_s,
             duration_s=time.monotonic() - self._begun_s,
-            prompt="" if self._text is None else _as_text(self.message.prompt),
-            text="".join(self._text or ()),
+            prompt=_as_text(self.message.prompt) if keep_text else "",
+            text=self.text if keep_text else "",
         )
 
 

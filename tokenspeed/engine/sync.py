@@ -16,8 +16,8 @@ import uvloop
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine.aio import AsyncEngine
 from tokenspeed.engine.prompts import prompts_of
-from tokenspeed.engine.reply import Reply
-from tokenspeed.engine.stream import Output, Stream
+from tokenspeed.engine.reply import Output, Reply
+from tokenspeed.engine.stream import Stream
 from tokenspeed.errors import EngineError
 from tokenspeed.messages.tokenizer import Chat, Prompt, Text
 from tokenspeed.sampling import SamplingParams

@@ -175,10 +175,10 @@ class GgufTensors:
 
     def quants(self, name: str, first: int, last: int) -> Quants:
         """Return rows [first, last): of the blocks as they are, or rounded."""
-        info = self._tensors[name]
-        if info.type not in FORMS:
+        kind, blocks = self.packed(name, first, last)
+        if kind not in FORMS:
             return round_rows(self.read(name, first, last))
-        rows = read_blocks(_rows(self._maps, info, first, last), info.type, last - first)
+        rows = read_blocks(blocks, kind, last - first)
         if not name.endswith(self._turned):
             return rows
         low = None if rows.low is None else _halves_apart(rows.low, self._head_dim)

@@ -20,7 +20,7 @@ from tokenspeed.messages.tokenizer import Prompt, Text
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.ask import LABEL_CHARS_MAX, Ask, Part, check_choices, check_count, check_model, label, same
 from tokenspeed.server.ask_completions import ids_prompt
-from tokenspeed.server.ask_sampling import allowed, bias, checked, strings
+from tokenspeed.server.ask_sampling import checked, shared
 from tokenspeed.server.errors import shown
 from tokenspeed.server.schema_generate import REFUSED, GenerateBody, SamplingBody
 
@@ -31,17 +31,6 @@ NAMES = {
     "logprobs": "top_logprobs_num",
     "prompt_logprobs": "top_logprobs_num",
 }
-SAME = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "ignore_eos",
-    "skip_special_tokens",
-)
 
 
 def generate_ask(body: GenerateBody, model: ModelConfig, session: str = "") -> Ask:
@@ -125,17 +114,12 @@ def _settings(body: GenerateBody, prompts: int, defaults: GenerationDefaults) ->
 def _sampling(body: GenerateBody, given: SamplingBody, defaults: GenerationDefaults) -> SamplingParams:
     _check_refused(given)
     top, first = _scores(body)
-    values: dict[str, Any] = {name: getattr(given, name) for name in SAME}
-    values |= {
+    values = shared(given) | {
         "max_tokens": given.max_new_tokens,
         "min_tokens": given.min_new_tokens,
         "seed": given.sampling_seed,
-        "stop": strings(given.stop),
         "stop_token_ids": tuple(given.stop_token_ids or ()),
         "include_stop_str_in_output": given.no_stop_trim,
-        "logit_bias": bias(given.logit_bias),
-        "allowed_token_ids": allowed(given.allowed_token_ids),
-        "bad_words": tuple(given.bad_words or ()),
         "logprobs": top,
         "prompt_logprobs": top if first >= 0 else None,
     }

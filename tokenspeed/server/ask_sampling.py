@@ -8,14 +8,16 @@ Invariant: settings returned have passed the engine's check.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from tokenspeed.errors import UserError
 from tokenspeed.generation import GenerationDefaults
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.errors import renamed, shown
-from tokenspeed.server.schema import CommonFields
+from tokenspeed.server.schema import CommonFields, SamplingFields
+
+T = TypeVar("T")
 
 # Those that have one name and one form on both sides.
 SAME = (
@@ -26,11 +28,8 @@ SAME = (
     "presence_penalty",
     "frequency_penalty",
     "repetition_penalty",
-    "seed",
-    "min_tokens",
     "ignore_eos",
     "skip_special_tokens",
-    "include_stop_str_in_output",
 )
 
 
@@ -47,18 +46,26 @@ def sampling_of(
 
     Those left out are as `defaults` say.
     """
-    given: dict[str, Any] = {name: getattr(body, name) for name in SAME}
-    given |= {
+    given = shared(body) | {
         "max_tokens": max_tokens,
+        "min_tokens": body.min_tokens,
+        "seed": body.seed,
+        "stop_token_ids": _there(body.stop_token_ids),
+        "include_stop_str_in_output": body.include_stop_str_in_output,
         "logprobs": logprobs,
         "prompt_logprobs": prompt_logprobs,
-        "stop": strings(body.stop),
-        "stop_token_ids": tuple(token for token in body.stop_token_ids or () if token is not None),
+    }
+    return checked(given, names, defaults)
+
+
+def shared(body: SamplingFields) -> dict[str, Any]:
+    """Return what every API calls alike, by the engine's names."""
+    return {name: getattr(body, name) for name in SAME} | {
+        "stop": (body.stop,) if isinstance(body.stop, str) else _there(body.stop),
         "logit_bias": bias(body.logit_bias),
         "allowed_token_ids": allowed(body.allowed_token_ids),
         "bad_words": tuple(body.bad_words or ()),
     }
-    return checked(given, names, defaults)
 
 
 def checked(given: Mapping[str, Any], names: Mapping[str, str], defaults: GenerationDefaults) -> SamplingParams:
@@ -74,9 +81,8 @@ def checked(given: Mapping[str, Any], names: Mapping[str, str], defaults: Genera
     return sampling
 
 
-def strings(stop: str | list[str | None] | None) -> tuple[str, ...]:
-    """Return the stop strings in any of their forms."""
-    return (stop,) if isinstance(stop, str) else tuple(text for text in stop or () if text is not None)
+def _there(items: Iterable[T | None] | None) -> tuple[T, ...]:
+    return tuple(item for item in items or () if item is not None)
 
 
 def bias(pairs: Mapping[str, float] | None) -> tuple[tuple[int, float], ...]:

@@ -40,16 +40,10 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
-class CommonFields(msgspec.Struct, kw_only=True):
-    """What chat and completions have in common. The second block holds what is only accepted neutral."""
+class SamplingFields(msgspec.Struct, kw_only=True):
+    """The settings that every API calls alike."""
 
-    model: str | None = None
     n: int | None = None
-    best_of: int | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: int | None = None
-    min_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -60,12 +54,23 @@ class CommonFields(msgspec.Struct, kw_only=True):
     logit_bias: dict[str, float] | None = None
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
-    seed: int | None = None
     stop: str | list[str | None] | None = None
-    stop_token_ids: list[int | None] | None = None
-    include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+
+
+class CommonFields(SamplingFields, kw_only=True):
+    """What chat and completions have in common. The second block holds what is only accepted neutral."""
+
+    model: str | None = None
+    best_of: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    seed: int | None = None
+    stop_token_ids: list[int | None] | None = None
+    include_stop_str_in_output: bool | None = None
     prompt_logprobs: int | None = None
     echo: bool | None = None
     return_token_ids: bool | None = None

@@ -12,33 +12,21 @@ from typing import Any
 
 import msgspec
 
+from tokenspeed.server.schema import SamplingFields
+
 NO_MEDIA = "this model reads text alone; send the text in text, input_ids or messages of /v1/chat/completions"
 NO_GRAMMAR = "replies are not bound to a grammar; say in the prompt what is wanted, and check the reply"
 NO_SPLIT = "prefill and decoding are done by one server; leave it out, and send the request to the server itself"
 
 
-class SamplingBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class SamplingBody(SamplingFields, kw_only=True, forbid_unknown_fields=True):
     """`sampling_params`. The second block holds what is only accepted neutral."""
 
-    n: int | None = None
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
     sampling_seed: int | None = None
-    stop: str | list[str | None] | None = None
     stop_token_ids: list[int] | None = None
     no_stop_trim: bool | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
 
     spaces_between_special_tokens: Any = None
     stop_regex: Any = None

@@ -8,9 +8,9 @@ Invariant: every choice is counted with the newest of its outputs.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
+
+from tokenspeed.engine.reply import OutputLike
 
 
 class PromptDetails(msgspec.Struct, frozen=True):
@@ -28,19 +28,6 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: PromptDetails
 
 
-class Counted(Protocol):
-    """An output or a whole reply."""
-
-    @property
-    def finish(self) -> str: ...
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def cached_tokens(self) -> int: ...
-    @property
-    def completion_tokens(self) -> int: ...
-
-
 class Tally:
     """The counts of `choices` choices, `n` for each prompt."""
 
@@ -51,7 +38,7 @@ class Tally:
         self._cached = [-1] * (choices // n)
         self._finish = [""] * choices
 
-    def note(self, index: int, seen: Counted) -> None:
+    def note(self, index: int, seen: OutputLike) -> None:
         """Take the newest counts of choice `index`."""
         prompt = index // self._n
         self._completion[index] = seen.completion_tokens

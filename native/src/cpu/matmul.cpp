@@ -143,7 +143,7 @@ int32_t tsk_lookup(const tsk_weight *weight, const int64_t *ids, int32_t count, 
   using namespace tsk;
   if (!well_formed(weight) || count < 0) return TSK_ERR_ARGUMENT;
   const int step = block_bytes(weight->bits, weight->has_low != 0);
-  const int quants = TSK_TILE * TSK_BLOCK * weight->bits / 8;
+  const int quants = quant_bytes(weight->bits);
   for (int32_t i = 0; i < count; ++i) {
     if (ids[i] < 0 || ids[i] >= weight->outputs) return TSK_ERR_ARGUMENT;
   }

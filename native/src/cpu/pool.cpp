@@ -71,7 +71,6 @@ int Pool::take_chunks() {
     work_(job_, static_cast<int>(state & COUNT_MASK));
     ++taken;
     state = state_.load(std::memory_order_acquire);
-    if (taken > 0 && (state & COUNT_MASK) >= ((state >> COUNT_BITS) & COUNT_MASK)) break;
   }
   return taken;
 }

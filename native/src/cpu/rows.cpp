@@ -12,22 +12,30 @@ namespace {
 
 constexpr float LEVELS = 127.0F;
 
-float largest(const float *x) {
-  float most = 0.0F;
-  for (int i = 0; i < TSK_BLOCK; ++i) most = std::max(most, std::fabs(x[i]));
-  return most;
-}
-
-// Zero, or no number if a number of the block is none or has no bounds: it would be rounded to one.
-float doubt(const float *x) {
-  float sum = 0.0F;
-  for (int i = 0; i < TSK_BLOCK; ++i) sum += x[i] * 0.0F;
-  return sum;
-}
-
 #if defined(__x86_64__)
 
-// SSE2 is part of every x86-64; conversion rounds to the nearest even, as nearbyint does.
+// SSE2 is part of every x86-64.
+
+// The largest of a block, without its sign; no number if one of them is none or has no bounds,
+// which rounding would hide.
+float largest(const float *x) {
+  const __m128 sign = _mm_set1_ps(-0.0F);
+  __m128 most = _mm_setzero_ps();
+  __m128 doubt = _mm_setzero_ps();  // 0 * x: zero, or no number
+  for (int i = 0; i < TSK_BLOCK; i += 4) {
+    const __m128 four = _mm_loadu_ps(x + i);
+    most = _mm_max_ps(most, _mm_andnot_ps(sign, four));
+    doubt = _mm_add_ps(doubt, _mm_mul_ps(four, _mm_setzero_ps()));
+  }
+  alignas(16) float parts[4];
+  alignas(16) float doubts[4];
+  _mm_store_ps(parts, most);
+  _mm_store_ps(doubts, doubt);
+  return std::max({parts[0], parts[1], parts[2], parts[3]}) + doubts[0] + doubts[1] + doubts[2] +
+         doubts[3];
+}
+
+// Conversion rounds to the nearest even, as nearbyint does.
 int32_t round_block(const float *x, float inverse, int8_t *values) {
   const __m128 factor = _mm_set1_ps(inverse);
   __m128i sum = _mm_setzero_si128();
@@ -47,6 +55,16 @@ int32_t round_block(const float *x, float inverse, int8_t *values) {
 }
 
 #else
+
+float largest(const float *x) {
+  float most = 0.0F;
+  float doubt = 0.0F;
+  for (int i = 0; i < TSK_BLOCK; ++i) {
+    most = std::max(most, std::fabs(x[i]));
+    doubt += x[i] * 0.0F;
+  }
+  return most + doubt;
+}
 
 int32_t round_block(const float *x, float inverse, int8_t *values) {
   int32_t sum = 0;
@@ -75,7 +93,7 @@ void round_row(Rows &rows, int row, const float *x) {
   for (int block = 0; block < rows.blocks; ++block) {
     const size_t cell = static_cast<size_t>(row) * rows.blocks + block;
     const float *from = x + static_cast<size_t>(block) * TSK_BLOCK;
-    const float scale = largest(from) / LEVELS + doubt(from);
+    const float scale = largest(from) / LEVELS;
     // A block of numbers too small to divide by is a block of zeros.
     const float inverse = scale >= 1e-35F ? 1.0F / scale : 0.0F;
     rows.sums[cell] = round_block(from, inverse, rows.values.data() + cell * TSK_BLOCK);

@@ -18,8 +18,10 @@ struct Tile {
   bool has_low;
 };
 
-inline int block_bytes(int bits, bool has_low) {
-  return TSK_TILE * TSK_BLOCK * bits / 8 + TSK_TILE * 2 * (has_low ? 2 : 1);
+// Of one block: its q's, and with them the scales and the lows, which are of two bytes.
+constexpr int quant_bytes(int bits) { return TSK_TILE * TSK_BLOCK * bits / 8; }
+constexpr int block_bytes(int bits, bool has_low) {
+  return quant_bytes(bits) + TSK_TILE * 2 * (has_low ? 2 : 1);
 }
 
 // Computes rows [first, last) into y [last - first, TSK_TILE], TSK_TILE floats apart.
@@ -28,9 +30,6 @@ using TileKernel = void (*)(const Tile &tile, const Rows &rows, int first, int l
 void tile_scalar(const Tile &tile, const Rows &rows, int first, int last, float *y);
 void tile_avx2(const Tile &tile, const Rows &rows, int first, int last, float *y);
 void tile_avx512(const Tile &tile, const Rows &rows, int first, int last, float *y);
-
-// Rows that a kernel computes side by side, at most.
-constexpr int TILE_ROWS = 8;
 
 float half_to_float(uint16_t half);
 

@@ -73,7 +73,7 @@ inline __m256i dot(const __m256i *weights, const int8_t *x) {
 
 template <int BITS, bool LOW, int ROWS>
 void half_tile(const uint8_t *data, int half, const Rows &rows, int first, float *y) {
-  constexpr int step = TSK_TILE * TSK_BLOCK * BITS / 8 + TSK_TILE * 2 * (LOW ? 2 : 1);
+  constexpr int step = block_bytes(BITS, LOW);
   __m256 sums[ROWS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) sums[r] = _mm256_setzero_ps();
@@ -81,7 +81,7 @@ void half_tile(const uint8_t *data, int half, const Rows &rows, int first, float
     const uint8_t *at = data + static_cast<size_t>(block) * step;
     __m256i weights[VECTORS];
     unpack<BITS>(at + 32 * half, weights);
-    at += TSK_TILE * TSK_BLOCK * BITS / 8;
+    at += quant_bytes(BITS);
     const __m256 scale = halves(at + 16 * half);
     const __m256 low = LOW ? halves(at + TSK_TILE * 2 + 16 * half) : _mm256_setzero_ps();
 #pragma GCC unroll 8
@@ -104,32 +104,12 @@ void some_rows(const uint8_t *data, const Rows &rows, int first, float *y) {
   half_tile<BITS, LOW, ROWS>(data, 1, rows, first, y);
 }
 
-template <int BITS, bool LOW>
-void all_rows(const uint8_t *data, const Rows &rows, int first, int last, float *y) {
-  for (; last - first >= ROWS_MAX; first += ROWS_MAX, y += ROWS_MAX * TSK_TILE) {
-    some_rows<BITS, LOW, ROWS_MAX>(data, rows, first, y);
-  }
-  switch (last - first) {
-    case 1:
-      return some_rows<BITS, LOW, 1>(data, rows, first, y);
-    case 2:
-      return some_rows<BITS, LOW, 2>(data, rows, first, y);
-    case 3:
-      return some_rows<BITS, LOW, 3>(data, rows, first, y);
-    default:
-      return;
-  }
-}
+#include "cpu/tile_rows.h"
 
 }  // namespace
 
 void tile_avx2(const Tile &tile, const Rows &rows, int first, int last, float *y) {
-  if (tile.bits == 4) {
-    return tile.has_low ? all_rows<4, true>(tile.data, rows, first, last, y)
-                        : all_rows<4, false>(tile.data, rows, first, last, y);
-  }
-  return tile.has_low ? all_rows<8, true>(tile.data, rows, first, last, y)
-                      : all_rows<8, false>(tile.data, rows, first, last, y);
+  every_row(tile, rows, first, last, y);
 }
 
 }  // namespace tsk

@@ -15,6 +15,7 @@ namespace tsk {
 namespace {
 
 constexpr int VECTORS = 8;
+constexpr int ROWS_MAX = 8;
 // Four inputs; read so, and not copied, they become a broadcast within the instruction that uses
 // them.
 using Word [[gnu::may_alias]] = int32_t;
@@ -58,7 +59,7 @@ inline __m512i dot(const __m512i *weights, const int8_t *x, int32_t sum) {
 
 template <int BITS, bool LOW, int ROWS>
 void some_rows(const uint8_t *data, const Rows &rows, int first, float *y) {
-  constexpr int step = TSK_TILE * TSK_BLOCK * BITS / 8 + TSK_TILE * 2 * (LOW ? 2 : 1);
+  constexpr int step = block_bytes(BITS, LOW);
   __m512 sums[ROWS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) sums[r] = _mm512_setzero_ps();
@@ -70,7 +71,7 @@ void some_rows(const uint8_t *data, const Rows &rows, int first, float *y) {
   for (int block = 0; block < rows.blocks; ++block) {
     __m512i weights[VECTORS];
     unpack<BITS>(data, weights);
-    const uint8_t *at = data + TSK_TILE * TSK_BLOCK * BITS / 8;
+    const uint8_t *at = data + quant_bytes(BITS);
     const __m512 scale = halves(at);
     const __m512 low = LOW ? halves(at + TSK_TILE * 2) : _mm512_setzero_ps();
 #pragma GCC unroll 8
@@ -88,40 +89,12 @@ void some_rows(const uint8_t *data, const Rows &rows, int first, float *y) {
   for (int r = 0; r < ROWS; ++r) _mm512_storeu_ps(y + r * TSK_TILE, sums[r]);
 }
 
-template <int BITS, bool LOW>
-void all_rows(const uint8_t *data, const Rows &rows, int first, int last, float *y) {
-  for (; last - first >= TILE_ROWS; first += TILE_ROWS, y += TILE_ROWS * TSK_TILE) {
-    some_rows<BITS, LOW, TILE_ROWS>(data, rows, first, y);
-  }
-  switch (last - first) {
-    case 1:
-      return some_rows<BITS, LOW, 1>(data, rows, first, y);
-    case 2:
-      return some_rows<BITS, LOW, 2>(data, rows, first, y);
-    case 3:
-      return some_rows<BITS, LOW, 3>(data, rows, first, y);
-    case 4:
-      return some_rows<BITS, LOW, 4>(data, rows, first, y);
-    case 5:
-      return some_rows<BITS, LOW, 5>(data, rows, first, y);
-    case 6:
-      return some_rows<BITS, LOW, 6>(data, rows, first, y);
-    case 7:
-      return some_rows<BITS, LOW, 7>(data, rows, first, y);
-    default:
-      return;
-  }
-}
+#include "cpu/tile_rows.h"
 
 }  // namespace
 
 void tile_avx512(const Tile &tile, const Rows &rows, int first, int last, float *y) {
-  if (tile.bits == 4) {
-    return tile.has_low ? all_rows<4, true>(tile.data, rows, first, last, y)
-                        : all_rows<4, false>(tile.data, rows, first, last, y);
-  }
-  return tile.has_low ? all_rows<8, true>(tile.data, rows, first, last, y)
-                      : all_rows<8, false>(tile.data, rows, first, last, y);
+  every_row(tile, rows, first, last, y);
 }
 
 }  // namespace tsk

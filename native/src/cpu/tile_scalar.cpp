@@ -39,7 +39,7 @@ float half_to_float(uint16_t half) {
 
 void tile_scalar(const Tile &tile, const Rows &rows, int first, int last, float *y) {
   const int step = block_bytes(tile.bits, tile.has_low);
-  const uint8_t *scales_at = tile.data + TSK_TILE * TSK_BLOCK * tile.bits / 8;
+  const uint8_t *scales_at = tile.data + quant_bytes(tile.bits);
   for (int row = first; row < last; ++row) {
     for (int lane = 0; lane < TSK_TILE; ++lane) {
       float sum = 0.0F;

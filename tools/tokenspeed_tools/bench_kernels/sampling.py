@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from tokenspeed_kernels.sampling import Adjusted, SlotSettings, triton_adjust, triton_choose, triton_logprobs
 from tokenspeed_kernels.sampling.edits import SlotEdits, edits_of
 from tokenspeed_kernels.step import HEADER_WORDS, pack_tail, tail_words, triton_apply
 
+from tokenspeed.messages.executor import SlotOpening
 from tokenspeed_tools.bench_kernels.case import Case
 
 VOCAB = 128256
@@ -87,7 +89,7 @@ def _edit(logits: torch.Tensor, ids: int) -> Callable[[], object]:
     asked = torch.zeros(rows + 1, dtype=torch.int32, device="cuda")
     for slot in range(1, rows + 1) if ids else ():
         history = np.random.default_rng(slot).zipf(1.3, ids) % VOCAB
-        opening = _Opening(
+        opening = _opening(
             slot,
             repetition_penalty=1.1,
             presence_penalty=0.1,
@@ -108,36 +110,18 @@ def _told(logits: torch.Tensor, top: int) -> Callable[[], object]:
     return lambda: triton_logprobs.logprobs(logits, ids, slots, tops)
 
 
-@dataclass(frozen=True)
-class _Opening:
-    slot: int
-    seed: int = 1
-    temperature: float = 0.7
-    top_p: float = 0.8
-    top_k: int = 20
-    min_p: float = 0.0
-    suppress_until: int = 0
-    suppress: bytes = b""
-    logprobs: int = -1
-    prompt_logprobs: int = -1
-    prompt_tokens: int = 0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    bias_ids: bytes = b""
-    bias_values: bytes = b""
-    allowed: bytes = b""
-    bad_word_ids: bytes = b""
-    bad_word_ends: bytes = b""
-    history_first: int = 0
-    history: bytes = b""
+def _opening(slot: int, **edits: Any) -> SlotOpening:
+    plain = SlotOpening(
+        slot, request=0, seed=1, temperature=0.7, top_p=0.8, top_k=20, min_p=0.0, suppress_until=0, suppress=b""
+    )
+    return msgspec.structs.replace(plain, **edits)
 
 
 def _apply(openings: int, pages: int, tokens: int) -> Callable[[], object]:
     places = np.arange(pages)
     entries = np.stack((places % (SLOTS - 1) + 1, 0 * places, places // (SLOTS - 1), places + 1), 1).astype(np.int32)
     words = np.zeros((HEADER_WORDS + tail_words(openings, pages) + 1) // 2 * 2, np.int32)
-    pack_tail(words, HEADER_WORDS, [_Opening(slot + 1) for slot in range(openings)], entries)
+    pack_tail(words, HEADER_WORDS, [_opening(slot + 1) for slot in range(openings)], entries)
     upload, settings = torch.from_numpy(words).cuda(), SlotSettings.allocate(SLOTS, "cuda")
     slots = torch.arange(tokens, dtype=torch.int32, device="cuda") % SLOTS
     ids = torch.full_like(slots, -1)
