@@ -18,7 +18,7 @@ import msgspec
 
 from tokenspeed.errors import UserError
 from tokenspeed_tools.trace.cost import Cost, cost_of
-from tokenspeed_tools.trace.critical import COMPUTE_ROWS, OTHER, ROWS, Budget, budgets
+from tokenspeed_tools.trace.critical import COMPUTE_ROWS, ROWS, Budget, budgets
 from tokenspeed_tools.trace.delivery import LEGS, Way, ways
 from tokenspeed_tools.trace.engines import add_engine, find_engine
 from tokenspeed_tools.trace.past import Past
@@ -196,6 +196,3 @@ def _number(whole: Whole) -> int:
 
 def _us(ns: float) -> float:
     return round(ns / US, 3)
-
-
-__all__ = ["OTHER", "Account", "account_of", "main", "page", "told", "unusual"]
