@@ -40,7 +40,7 @@ from tokenspeed.actors.watch import Watch
 from tokenspeed.config import runtime_dir
 from tokenspeed.errors import EngineError, ErrorInfo, StartError
 from tokenspeed.ipc.segment import sweep as sweep_segments
-from tokenspeed.ipc.trace import Trace, TraceFile
+from tokenspeed.ipc.trace import Trace, TraceFile, trace_collections
 from tokenspeed.observe.attach import PROTOCOL, STATUS_PAGE, TRACE, ActorEntry, EdgeEntry, Topology
 from tokenspeed.observe.logs import describe
 from tokenspeed.observe.page import StatusPage
@@ -215,6 +215,7 @@ class Supervisor:
             keep.callback(self._traces[name].close)
         self._trace = Trace(self._traces[self._home].fileno())
         keep.callback(self._trace.close)
+        keep.callback(trace_collections(self._trace))
         for index, spec in enumerate(self._specs):
             self._charges[spec.name] = Charge(spec, index, self._page.line(index))
         keep.callback(self._edges.close)
