@@ -7,8 +7,9 @@ and stands whole in a tooltip. Invariant: no text leaves the drawing, and no two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tokenspeed_tools.report.markup import Markup, element, joined, number
 from tokenspeed_tools.report.measure import fitted, short, text_width
@@ -36,7 +37,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Ends of an axis and how it is written: `title` with the unit, `write` for a tick."""
+    """Ends of an axis and how it is written: `title` with the unit, `write` for a tick; `at` are its ticks if given."""
 
     title: str
     low: float
@@ -44,6 +45,7 @@ class Axis:
     log: bool = False
     write: Callable[[float], str] = short
     whole: bool = False
+    at: tuple[float, ...] = ()
 
     def scale(self, start: float, end: float) -> Scale:
         """Return the scale onto these pixels."""
@@ -69,6 +71,15 @@ def path(points: Iterable[Point]) -> str:
     return "M" + "L".join(said)
 
 
+def along(pixels: Sequence[Point]) -> Iterator[Box]:
+    """Yield boxes that cover a line, one every few pixels."""
+    for (x0, y0), (x1, y1) in pairwise(pixels):
+        pieces = max(1, int(max(abs(x1 - x0), abs(y1 - y0)) / 4))
+        for piece in range(pieces + 1):
+            x, y = x0 + (x1 - x0) * piece / pieces, y0 + (y1 - y0) * piece / pieces
+            yield Box(x - 1, y - 2, x + 1, y + 2)
+
+
 class Chart:
     """One drawing. Made with its axes; then marks, then `svg`."""
 
@@ -81,14 +92,16 @@ class Chart:
         legend = self._legend(keys)
         self.height = size.height + legend
         top, bottom = legend + 26, self.height - 40
-        widest = max(text_width(y.write(tick), TEXT) for tick in y.scale(bottom, top).ticks(self._rows()))
+        rows = y.at or y.scale(bottom, top).ticks(max(3, int(size.height // 56)))
+        widest = max(text_width(y.write(tick), TEXT) for tick in rows)
         left = max(widest + 10, 24)
         self.field = Box(left, top, size.width - max(right, 18), bottom)
         self.x, self.y = x.scale(left, self.field.right), y.scale(bottom, top)
-        self._axes(x, y)
+        self._across(y, rows)
+        self._along(x)
 
-    def line(self, points: Sequence[Point], style: Style, title: str = "", step: bool = False) -> None:
-        """Draw a line through the points; as steps, each value holds until the next."""
+    def line(self, points: Sequence[Point], style: Style, step: bool = False, avoided: bool = False) -> None:
+        """Draw a line; as steps, each value holds until the next. Labels keep off what is `avoided`."""
         pixels = [(self.x(x), self.y(y)) for x, y in points]
         if step:
             pixels = [
@@ -96,9 +109,9 @@ class Chart:
                 for before, now in zip([pixels[0], *pixels], pixels, strict=False)
                 for pixel in ((now[0], before[1]), now)
             ]
-        tooltip = [element("title", title)] if title else []
-        look = f"{style.colour} line"
-        self._parts.append(element("path", *tooltip, d=path(pixels), class_=look, stroke_dasharray=style.dash))
+        if avoided:
+            self._taken.extend(along(pixels))
+        self._parts.append(element("path", d=path(pixels), class_=f"{style.colour} line", stroke_dasharray=style.dash))
 
     def band(self, low: Sequence[Point], high: Sequence[Point], style: Style) -> None:
         """Fill between two lines."""
@@ -126,8 +139,11 @@ class Chart:
         """Add a drawing made elsewhere, in pixels."""
         self._parts.append(part)
 
-    def svg(self, described: str, style: str = "") -> Markup:
-        """Return the drawing; `described` is read out instead of it, `style` is for a file that stands alone."""
+    def svg(self, described: str, style: str, kind: str) -> Markup:
+        """Return the drawing; `described` is read out instead of it.
+
+        `style` is the style sheet of a file that stands alone, else ""; `kind` a class for the page.
+        """
         labels = place(self._labels, self._taken, self._room(), TEXT)
         width, height = number(self.size.width), number(self.height)
         return element(
@@ -140,7 +156,7 @@ class Chart:
             viewBox=f"0 0 {width} {height}",
             width=width,
             height=height,
-            class_="chart",
+            class_=f"chart {kind}",
             role="img",
             aria_label=described,
         )
@@ -148,9 +164,6 @@ class Chart:
     def _room(self) -> Box:
         """Return where labels may stand: over the field and in what is free at its right."""
         return Box(self.field.left + 2, self.field.top - 4, self.size.width - 2, self.field.bottom - 2)
-
-    def _rows(self) -> int:
-        return max(3, int(self.size.height // 56))
 
     def _text(self, x: float, y: float, said: str, anchor: str = "start", soft: bool = True) -> None:
         anchored = None if anchor == "start" else anchor
@@ -170,31 +183,47 @@ class Chart:
 
     def _swatch(self, key: Key, text: str, x: float, y: float) -> None:
         middle = x + SWATCH / 2 - 4
-        drawn = key.style.marker(middle, y) if key.marker else element("line", x1=x, y1=y, x2=x + SWATCH - 8, y2=y,
-            class_=f"{key.style.colour} line", stroke_dasharray=key.style.dash)
+        drawn = (
+            key.style.marker(middle, y)
+            if key.marker
+            else element(
+                "line",
+                x1=x,
+                y1=y,
+                x2=x + SWATCH - 8,
+                y2=y,
+                class_=f"{key.style.colour} line",
+                stroke_dasharray=key.style.dash,
+            )
+        )
         words = element("text", text, x=x + SWATCH - 2, y=y + 4)
         self._parts.append(element("g", element("title", key.text), drawn, words))
 
-    def _axes(self, x: Axis, y: Axis) -> None:
-        left, top, right, bottom = self.field
-        for tick in self.y.ticks(self._rows()):
+    def _across(self, axis: Axis, ticks: Sequence[float]) -> None:
+        """Draw the grid, the numbers at the left and the title above them."""
+        left, top, right, _ = self.field
+        for tick in ticks:
             at = self.y(tick)
             self._parts.append(element("line", x1=left, y1=at, x2=right, y2=at, class_="grid"))
-            self._text(left - 6, at + 4, y.write(tick), "end")
-        for tick in self._x_ticks(x):
+            self._text(left - 6, at + 4, axis.write(tick), "end")
+        self._text(2, top - 11, fitted(axis.title, TEXT, self.size.width - 4), soft=False)
+
+    def _along(self, axis: Axis) -> None:
+        """Draw the axis below the field, its numbers and its title."""
+        left, _, right, bottom = self.field
+        for tick in self._x_ticks(axis):
             at = self.x(tick)
             self._parts.append(element("line", x1=at, y1=bottom, x2=at, y2=bottom + 4, class_="axis"))
-            self._text(at, bottom + 17, x.write(tick), "middle")
+            self._text(at, bottom + 17, axis.write(tick), "middle")
         self._parts.append(element("line", x1=left, y1=bottom, x2=right, y2=bottom, class_="axis"))
-        self._text(2, top - 11, fitted(y.title, TEXT, self.size.width - 4), soft=False)
-        self._text(right, bottom + 35, fitted(x.title, TEXT, right - 4), "end", soft=False)
+        self._text(right, bottom + 35, fitted(axis.title, TEXT, right - 4), "end", soft=False)
 
     def _x_ticks(self, axis: Axis) -> list[float]:
         """Return as many ticks as have room for their labels."""
         for count in range(max(2, int((self.field.right - self.field.left) // 60)), 0, -1):
             ticks = [tick for tick in self.x.ticks(count) if not axis.whole or tick == int(tick)]
             ends = [(self.x(tick), text_width(axis.write(tick), TEXT) / 2) for tick in ticks]
-            apart = all(b - a > half + other + 6 for (a, half), (b, other) in zip(ends, ends[1:], strict=False))
+            apart = all(b - a > half + other + 6 for (a, half), (b, other) in pairwise(ends))
             inside = all(at - half >= 0 and at + half <= self.size.width for at, half in ends)
             if apart and inside:
                 return ticks

@@ -16,13 +16,13 @@ NARROW = 360.0
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`name` is that of its file; `draw` takes a size and the style sheet of a file that stands alone, or ""."""
+    """`name` is that of its file. `draw` takes a size, the style sheet of a file that stands alone (or ""), a class."""
 
     name: str
     title: str
     caption: str
     size: Size
-    draw: Callable[[Size, str], Markup]
+    draw: Callable[[Size, str, str], Markup]
     full: bool = False
 
     @property

@@ -11,8 +11,10 @@ import unicodedata
 from tokenspeed_tools.report.markup import clean
 
 # Widths in ems, by character.
-NARROW = dict.fromkeys("ijlI.,:;'|! ", 0.36) | dict.fromkeys("frt()[]/\\-\"", 0.44)
-BROAD = dict.fromkeys("mwMW@%", 1.02) | dict.fromkeys("+<>=×~≥≤→^#", 0.86) | dict.fromkeys("ABCDEFGHKNOPQRSTUVXYZ&", 0.8)
+NARROW = dict.fromkeys("ijlI.,:;'|! ", 0.36) | dict.fromkeys('frt()[]/\\-"', 0.44)
+BROAD = (
+    dict.fromkeys("mwMW@%", 1.02) | dict.fromkeys("+<>=×~≥≤→^#", 0.86) | dict.fromkeys("ABCDEFGHKNOPQRSTUVXYZ&", 0.8)
+)
 WIDTHS = NARROW | BROAD
 OTHER, WIDE = 0.65, 1.1
 ELLIPSIS = "…"

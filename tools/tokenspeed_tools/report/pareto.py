@@ -41,36 +41,38 @@ def unit_of(runs: Sequence[Shown]) -> str:
     return "per engine" if kinds == {False} else "per GPU (per engine where there is none)"
 
 
-def pareto(runs: Sequence[Shown]) -> Figure | None:
-    """Return the plot; None with fewer than two runs that have both figures."""
+def pareto(runs: Sequence[Shown]) -> list[Figure]:
+    """Return the plot; none when no engine has two runs with both figures."""
     engines = spots(runs)
     all_spots = [spot for found in engines.values() for spot in found]
-    if len(all_spots) < 2:
-        return None
+    if len(all_spots) == len(engines):
+        return []
     unit = unit_of(runs)
     right, top = room_above([spot.user for spot in all_spots], 0.12), room_above([spot.unit for spot in all_spots], 0.1)
 
-    def draw(size: Size, style: str) -> Markup:
+    def draw(size: Size, style: str, kind: str) -> Markup:
         x = Axis("output tokens per second per user, median", 0, right)
         y = Axis(f"output tokens per minute {unit}", 0, top)
-        chart = Chart(size, x, y, [Key(name, found[0].run.engine_style, marker=True) for name, found in engines.items()])
+        chart = Chart(
+            size, x, y, [Key(name, found[0].run.engine_style, marker=True) for name, found in engines.items()]
+        )
         for found in engines.values():
             _engine(chart, found)
-        return chart.svg(f"Output tokens per minute {unit} against tokens per second per user.", style)
+        return chart.svg(f"Output tokens per minute {unit} against tokens per second per user.", style, kind)
 
     caption = (
         "Up and to the right is better. One point for each run, labelled with how many were served at once; the line "
         "joins an engine's best points, hollow ones are beaten in both by another of the same engine. Both axes start "
         "at zero."
     )
-    return Figure("pareto", "Throughput against speed for one user", caption, Size(1000, 460), draw, full=True)
+    return [Figure("pareto", "Throughput against speed for one user", caption, Size(1000, 460), draw, full=True)]
 
 
 def _engine(chart: Chart, found: Sequence[Spot]) -> None:
     points = [(spot.user, spot.unit) for spot in found]
     front = pareto_front(points)
     if len(front) > 1:
-        chart.line([points[index] for index in front], found[0].run.engine_style)
+        chart.line([points[index] for index in front], found[0].run.engine_style, avoided=True)
     for index, spot in enumerate(found):
         requests = spot.run.summary.requests
         said = (
