@@ -80,7 +80,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="request", tag_fiel
     when the status line came. `chunks` are (arrival in seconds, tokens) of every piece of output. `tokens_from`
     says where those tokens were counted: "usage" (the server's count, told with each piece, or in the end and
     spread over the pieces), "ids" (of each piece), or "chunks" (nothing told: one for each piece).
-    `client_lag_s` is the longest that the client's own event loop was late meanwhile.
+    `client_lag_s` is the longest that the client's own event loop was late meanwhile, `client_busy` the share of
+    the time (0 to 1) that the client's process spent computing.
     """
 
     index: int
@@ -104,6 +105,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="request", tag_fiel
     prompt_tokens_asked: int | None = None
     output_tokens_asked: int | None = None
     client_lag_s: float = 0.0
+    client_busy: float = 0.0
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +149,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag="summary", tag_fiel
     ttft_ms: Spread | None
     ttft_ms_by_turn: list[Spread | None]
     itl_ms: Spread | None
+    gap_ms: Spread | None
     tpot_ms: Spread | None
     e2e_ms: Spread | None
     prompt_tokens: int
@@ -163,6 +166,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag="summary", tag_fiel
     concurrency_mean: float
     late_ms: Spread | None
     client_lag_ms: Spread | None
+    client_busy: float
     tokens_from: list[str]
     warnings: list[str]
 
