@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tokenspeed import __version__
-from tokenspeed_tools.bench.http import Address, BodySink, Connection, ConnectionLost, Exchange
+from tokenspeed_tools.bench.http import Address, Connection, Exchange, LostError
 
 CONNECT_LIMIT_S = 30.0
 
 
-class BadUrl(ValueError):
+class BadUrlError(ValueError):
     """A base URL that cannot be used; the text says why."""
 
 
@@ -39,15 +39,15 @@ class Client:
         if key is not None:
             self._headers += f"Authorization: Bearer {key}\r\n"
 
-    async def post(self, path: str, body: Any, sink: BodySink | None = None, headers: str = "") -> Exchange:
-        """Send `body` as JSON to `path`; a good answer's body goes to `sink` as it comes."""
+    async def post(self, path: str, body: Any, exchange: Exchange, headers: str = "") -> None:
+        """Send `body` as JSON to `path`; return when `exchange` has the answer. Raise `LostError`."""
         text = msgspec.json.encode(body)
         head = f"POST {self._root}{path} HTTP/1.1\r\n{self._headers}{headers}Content-Type: application/json\r\n"
-        return await self._send(head.encode() + b"Content-Length: %d\r\n\r\n" % len(text) + text, sink)
+        await self._send(exchange, head.encode() + b"Content-Length: %d\r\n\r\n" % len(text) + text)
 
-    async def get(self, path: str) -> Exchange:
-        """Get `path`."""
-        return await self._send(f"GET {self._root}{path} HTTP/1.1\r\n{self._headers}\r\n".encode(), None)
+    async def get(self, path: str, exchange: Exchange) -> None:
+        """Get `path`, in the same way."""
+        await self._send(exchange, f"GET {self._root}{path} HTTP/1.1\r\n{self._headers}\r\n".encode())
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -55,23 +55,22 @@ class Client:
             connection.close()
         self._idle.clear()
 
-    async def _send(self, request: bytes, sink: BodySink | None) -> Exchange:
-        """Send on an idle connection, else on a new one; raise `ConnectionLost`."""
+    async def _send(self, exchange: Exchange, request: bytes) -> None:
+        """Send on an idle connection, else on a new one."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.lost:
                 try:
-                    return await self._exchange(connection, request, sink)
-                except ConnectionLost as error:
+                    return await self._carry(connection, exchange, request)
+                except LostError as error:
                     if not error.fresh:
                         raise
-        return await self._exchange(await self._connect(), request, sink)
+        return await self._carry(await self._connect(), exchange, request)
 
-    async def _exchange(self, connection: Connection, request: bytes, sink: BodySink | None) -> Exchange:
-        exchange = await connection.exchange(request, sink)
+    async def _carry(self, connection: Connection, exchange: Exchange, request: bytes) -> None:
+        await connection.carry(exchange, request)
         if not connection.lost:
             self._idle.append(connection)
-        return exchange
 
     async def _connect(self) -> Connection:
         host, port, tls = self._address
@@ -81,20 +80,20 @@ class Client:
                 _, connection = await loop.create_connection(Connection, host, port, ssl=tls)
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no answer within {CONNECT_LIMIT_S:.0f} s"
-            raise ConnectionLost(f"cannot connect to {self.url}: {why}") from None
+            raise LostError(f"cannot connect to {self.url}: {why}") from None
         return connection
 
 
 def parse_url(text: str) -> tuple[Address, str]:
-    """Return the address and the path that goes before /v1; raise `BadUrl`."""
+    """Return the address and the path that goes before /v1; raise `BadUrlError`."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadUrl(f"{text!r} is not a URL such as http://127.0.0.1:8000")
+        raise BadUrlError(f"{text!r} is not a URL such as http://127.0.0.1:8000")
     if parts.username or parts.password:
-        raise BadUrl("the URL has a password in it; give --api-key-file or --api-key-env instead")
+        raise BadUrlError("the URL has a password in it; give --api-key-file or --api-key-env instead")
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
-        raise BadUrl(f"{text!r} has no port from 1 to 65535") from None
+        raise BadUrlError(f"{text!r} has no port from 1 to 65535") from None
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     return Address(parts.hostname, port, tls), parts.path.rstrip("/").removesuffix("/v1")

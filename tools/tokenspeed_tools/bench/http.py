@@ -22,7 +22,7 @@ now = time.perf_counter  # CLOCK_MONOTONIC, as the engine's trace
 BodySink = Callable[[float, bytes], None]
 
 
-class ConnectionLost(Exception):
+class LostError(Exception):
     """The server closed or refused a connection; `fresh` if no byte of the answer had come."""
 
     def __init__(self, why: str, *, fresh: bool = False) -> None:
@@ -39,12 +39,12 @@ class Address(NamedTuple):
 
 
 class Exchange:
-    """One request and its answer. Times are seconds of `now`."""
+    """One request and its answer; a part of the body of a 200 goes to `sink` as it comes. Times are seconds of `now`."""
 
-    def __init__(self, sink: BodySink | None) -> None:
-        self.sent_s = 0.0
+    def __init__(self, sink: BodySink | None = None) -> None:
+        self.sent_s: float | None = None
         self.headers_s: float | None = None
-        self.end_s = 0.0
+        self.end_s: float | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
         self.keep = False
@@ -54,6 +54,11 @@ class Exchange:
         self._at_s = 0.0
         self._parser = httptools.HttpResponseParser(self)
 
+    def begin(self) -> None:
+        """Begin, or begin again after a connection that was closed before it brought a byte."""
+        self.ended = asyncio.get_running_loop().create_future()
+        self.sent_s, self.end_s = now(), None
+
     def feed(self, at_s: float, data: bytes) -> None:
         """Read bytes that came at `at_s`."""
         self._at_s = at_s
@@ -62,9 +67,9 @@ class Exchange:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self.fail(ConnectionLost(f"the answer is not HTTP: {error}"))
+            self.fail(LostError(f"the answer is not HTTP: {error}"))
 
-    def fail(self, error: ConnectionLost) -> None:
+    def fail(self, error: LostError) -> None:
         """End without a whole answer."""
         if not self.ended.done():
             self.end_s = now()
@@ -75,7 +80,7 @@ class Exchange:
         if self.status and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self.on_message_complete()
         else:
-            self.fail(ConnectionLost("the server closed the connection", fresh=self.headers_s is None))
+            self.fail(LostError("the server closed the connection", fresh=self.headers_s is None))
 
     # What httptools calls.
 
@@ -134,16 +139,16 @@ class Connection(asyncio.Protocol):
             if error is None:
                 self._exchange.close()
             else:
-                self._exchange.fail(ConnectionLost(f"the connection broke: {error}", fresh=not self._exchange.status))
+                self._exchange.fail(LostError(f"the connection broke: {error}", fresh=self._exchange.headers_s is None))
 
-    async def exchange(self, request: bytes, sink: BodySink | None) -> Exchange:
-        """Send `request` and return its whole answer; raise `ConnectionLost`.
+    async def carry(self, exchange: Exchange, request: bytes) -> None:
+        """Send `request` and return when `exchange` has its whole answer; raise `LostError`.
 
         A cancelled exchange closes the connection, which tells the server.
         """
         assert self._transport is not None
-        exchange = self._exchange = Exchange(sink)
-        exchange.sent_s = now()
+        self._exchange = exchange
+        exchange.begin()
         self._transport.write(request)
         try:
             await exchange.ended
@@ -151,7 +156,6 @@ class Connection(asyncio.Protocol):
             self._exchange = None
             if not exchange.keep:
                 self.close()
-        return exchange
 
     def close(self) -> None:
         """Close at once."""
