@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,7 +26,7 @@ BROKEN_OFF = "the stream ended before its end was told"
 NOT_SENT = "not sent: a turn before it failed"
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """Which request of the run it is, and when it was due (seconds of `now`)."""
 
     index: int
@@ -76,7 +75,7 @@ class Ask:
         chunks, tokens_from = reply.chunks()
         usage = reply.usage
         return Request(
-            **self._place._asdict() | {"scheduled_s": self._since(self._place.scheduled_s)},
+            **msgspec.structs.asdict(self._place) | {"scheduled_s": self._since(self._place.scheduled_s)},
             sent_s=self._since(exchange.sent_s or ended_s),
             headers_s=None if exchange.headers_s is None else self._since(exchange.headers_s),
             first_token_s=self._since(chunks[0][0]) if chunks else None,
@@ -118,7 +117,7 @@ def not_sent(place: Place, begin_s: float) -> Request:
     """Return the line of a turn that could not be sent since one before it failed."""
     at_s = round(place.scheduled_s - begin_s, 6)
     return Request(
-        **place._asdict() | {"scheduled_s": at_s},
+        **msgspec.structs.asdict(place) | {"scheduled_s": at_s},
         sent_s=at_s,
         headers_s=None,
         first_token_s=None,

@@ -39,7 +39,7 @@ class Address(NamedTuple):
 
 
 class Exchange:
-    """One request and its answer; a part of the body of a 200 goes to `sink` as it comes. Times are seconds of `now`."""
+    """One request and its answer: times are seconds of `now`, and the body of a 200 goes to `sink` as it comes."""
 
     def __init__(self, sink: BodySink | None = None) -> None:
         self.sent_s: float | None = None

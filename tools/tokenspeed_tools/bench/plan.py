@@ -18,6 +18,10 @@ Message = dict[str, str]
 Arrival = Literal["poisson", "constant"]
 
 
+class PlanError(ValueError):
+    """Options or a file of which no plan can be made; the text says why and what to do."""
+
+
 class Turn(msgspec.Struct, frozen=True):
     """What is added to the conversation, and how long the user waits before.
 

@@ -16,7 +16,7 @@ import msgspec
 
 from tokenspeed_tools.bench.plan import Message, user
 
-WORDS = (
+TEXT = (
     "the of and to in is that for it with was on be at by this from have or one had not but what all were when "
     "we there can an your which their said if do will each about how up out them then she many some so these "
     "would other into has more her two like him see time could no make than first been its who now people my "
@@ -28,7 +28,8 @@ WORDS = (
     "below saw something thought both few those always looked show large often together asked house world going "
     "want school important until form food keep children feet land side without boy once animals life enough "
     "took sometimes four head above kind began almost live page got earth need far hand high year mother light"
-).split()
+)
+WORDS = TEXT.split()
 PROBE = 16
 
 Count = Callable[[list[Message]], Awaitable[int | None]]
