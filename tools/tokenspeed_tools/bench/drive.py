@@ -25,16 +25,19 @@ Take = Callable[[Request], None]
 
 
 class Driver:
-    """Runs plans against one server; `take` gets each line, `limit_s` is the longest that a request may last."""
+    """Runs plans against one server; `take` gets each line, `limit_s` is the longest that a
+    request may last, `begin_s` the second of `now` that times count from."""
 
-    def __init__(self, client: Client, asking: Asking, watch: LoopWatch, take: Take, limit_s: float) -> None:
+    def __init__(
+        self, client: Client, asking: Asking, watch: LoopWatch, take: Take, limit_s: float, begin_s: float
+    ) -> None:
         self.running: set[Ask] = set()
         self._client = client
         self._asking = asking
         self._watch = watch
         self._take = take
         self._limit_s = limit_s
-        self._begin_s = now()
+        self._begin_s = begin_s
         self._indices = count()
 
     async def run(self, plan: Plan, *, warmup: bool) -> None:
