@@ -112,7 +112,7 @@ def a_sweep(
     for load in loads:
         pace = (1 + load / 12) / speed
         requests = a_session_load(seed + load, sessions=load, turns=2, tokens=32, pace=pace)
-        run = a_run(f"{label} c={load}", gpus=gpus, mode="serve", workload={"concurrency": load, "output_tokens": 32})
+        run = a_run(label, gpus=gpus, mode="serve", workload={"concurrency": load, "output_tokens": 32})
         target = msgspec.structs.replace(run.target, server=label)
         found.append((msgspec.structs.replace(run, target=target), requests))
     return found

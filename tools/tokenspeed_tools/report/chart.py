@@ -127,12 +127,13 @@ class Chart:
             self._labels.append(Label(x, y, label, style.colour))
 
     def rule(self, x: float | None = None, y: float | None = None) -> None:
-        """Draw a faint line across the field, at a value of either axis."""
+        """Draw a faint line across the field, at a value of either axis; labels keep off it."""
         left, top, right, bottom = self.field
         if x is not None:
             left = right = self.x(x)
         if y is not None:
             top = bottom = self.y(y)
+        self._taken.extend(along([(left, top), (right, bottom)]))
         self._parts.append(element("line", x1=left, y1=top, x2=right, y2=bottom, class_="axis", stroke_dasharray="1 3"))
 
     def add(self, part: Markup) -> None:
@@ -220,7 +221,7 @@ class Chart:
 
     def _x_ticks(self, axis: Axis) -> list[float]:
         """Return as many ticks as have room for their labels."""
-        for count in range(max(2, int((self.field.right - self.field.left) // 60)), 0, -1):
+        for count in range(max(2, int((self.field.right - self.field.left) // 48)), 0, -1):
             ticks = [tick for tick in self.x.ticks(count) if not axis.whole or tick == int(tick)]
             ends = [(self.x(tick), text_width(axis.write(tick), TEXT) / 2) for tick in ticks]
             apart = all(b - a > half + other + 6 for (a, half), (b, other) in pairwise(ends))

@@ -93,7 +93,7 @@ def _panel(name: str, title: str, axes: tuple[Axis, Axis], drawn: Sequence[Sprea
 
 def _steps(chart: Chart, spread: Spread) -> None:
     points = [(spread.steps[0][0], 0.0), *((at, 100 * share) for at, share in spread.steps)]
-    chart.line(points, spread.run.style, step=True)
+    chart.line(points, spread.run.style, step=True, avoided=True)
 
 
 def _marks(chart: Chart, spread: Spread, labelled: bool) -> None:

@@ -49,8 +49,8 @@ def page(runs: Sequence[Shown], drawn: Sequence[Figure]) -> str:
         element("main", *(_section(name, title, content) for name, (title, content) in parts.items())),
     )
     head = joined(
-        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+        Markup('<meta charset="utf-8"/><meta name="viewport" content="width=device-width,initial-scale=1"/>'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"/>'),
         element("title", title_of(runs)),
         element("style", Markup(page_style())),
     )

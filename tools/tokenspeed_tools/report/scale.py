@@ -28,9 +28,9 @@ def linear_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def log_ticks(low: float, high: float, count: int) -> list[float]:
-    """Return round values in [low, high], as many of 1-2-5 per decade as `count` allows."""
+    """Return round values in [low, high], as many of 1-2-5 or 1-3 per decade as `count` allows."""
     exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    for mantissas in ((1, 2, 5), (1,)):
+    for mantissas in ((1, 2, 5), (1, 3), (1,)):
         ticks = [mantissa * 10.0**exponent for exponent in exponents for mantissa in mantissas]
         inside = [float(f"{tick:.12g}") for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
         if 2 <= len(inside) <= count:

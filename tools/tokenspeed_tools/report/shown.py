@@ -9,16 +9,15 @@ Invariant: names are unique on the page, and a run has the same style in every p
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tokenspeed_tools.bench.raw import Recorded, Request, Run, Summary, read
 from tokenspeed_tools.bench.summary import summarise
+from tokenspeed_tools.bench.table import concurrency
 from tokenspeed_tools.report.palette import Style
-
-LOAD_KEYS = ("concurrency", "sessions", "rate")
 
 
 @dataclass(frozen=True)
@@ -53,27 +52,21 @@ class Shown:
         return [request for request in self.counted if request.error is None]
 
     @property
-    def load(self) -> str:
-        """How much was asked of the server at once, as text: what a point of a sweep is labelled with."""
-        found = next((key for key in LOAD_KEYS if self.run.workload.get(key) is not None), None)
-        return f"{self.run.workload[found]:g}" if found and isinstance(self.run.workload[found], int | float) else ""
-
-    @cached_property
-    def turns(self) -> dict[int, list[Request]]:
-        """The good requests by turn, turns rising."""
-        found: dict[int, list[Request]] = defaultdict(list)
-        for request in self.ok:
-            found[request.turn].append(request)
-        return dict(sorted(found.items()))
+    def load_of(run: Run) -> str:
+    """Return how many requests (or sessions) were open at once, "10/s" for a rate of ten, 1 for one at a time."""
+    rate = run.workload.get("request_rate")
+    if isinstance(rate, int | float):
+        return f"{rate:g}/s"
+    return str(concurrency(run) or 1)
 
 
 def load(files: Sequence[Path]) -> list[Shown]:
     """Return the runs of the files in order. Raise `RawFileError` and `OSError`."""
     recorded = [(path, run) for path in files for run in read(path)]
-    names = list(apart([(run.run.label, path.stem) for path, run in recorded]))
+    names = apart([(run.run.label, f"{load_of(run.run)} at once", path.stem) for path, run in recorded])
     engines = [engine_of(run.run, path) for path, run in recorded]
     kinds = list(dict.fromkeys(engines))
-    titles = dict(zip(kinds, apart([(title, stem) for title, stem, _ in kinds]), strict=True))
+    titles = dict(zip(kinds, apart(kinds), strict=True))
     return [
         Shown(run, name, titles[engine], Style(index), Style(kinds.index(engine)), path.name)
         for index, ((path, run), name, engine) in enumerate(zip(recorded, names, engines, strict=True))
@@ -81,23 +74,31 @@ def load(files: Sequence[Path]) -> list[Shown]:
 
 
 def engine_of(run: Run, path: Path) -> tuple[str, str, str]:
-    """Return what makes two runs points of one curve: server and model, the file, and the user's notes.
+    """Return what makes two runs points of one curve: its title (the label), the user's notes, the file.
 
-    The first is its title. A sweep is one file, so its runs are one engine; two files are two.
+    A sweep is one file, so its runs are one engine; two files are two.
     """
-    server = run.target.server if run.target.server != "unknown" else run.target.url
-    notes = " ".join(f"{key}={value}" for key, value in sorted(run.notes.items()) if not key.startswith("client."))
-    return server, path.stem, notes
+    notes = ", ".join(f"{key}={value}" for key, value in sorted(run.notes.items()) if not key.startswith("client."))
+    return run.label, notes, path.stem
 
 
-def apart(named: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield a unique name for each (label, file): the label, with the file and then a number where needed."""
-    labels = Counter(label for label, _ in named)
-    both = Counter(named)
-    seen: Counter[tuple[str, str]] = Counter()
-    for label, file in named:
-        seen[label, file] += 1
-        name = label or file
-        if labels[label] > both[label, file]:
-            name = f"{name} ({file})" if label else name
-        yield f"{name} #{seen[label, file]}" if both[label, file] > 1 else name
+def apart(named: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return a unique name for each (name, detail, file): as much of the three as tells those of one name apart."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, (name, _, _) in enumerate(named):
+        groups[name].append(index)
+    found = [""] * len(named)
+    for members in groups.values():
+        for index, name in zip(members, _told_apart([named[index] for index in members]), strict=True):
+            found[index] = name
+    # Two labels may still have grown into the same name.
+    again = Counter(found)
+    return [f"{name} #{index + 1}" if again[name] > 1 else name for index, name in enumerate(found)]
+
+
+def _told_apart(named: Sequence[tuple[str, str, str]]) -> list[str]:
+    for parts in ((0,), (0, 1), (0, 2), (0, 1, 2)):
+        names = [", ".join(one[part] for part in parts if one[part]) for one in named]
+        if len(set(names)) == len(names):
+            break
+    return names

@@ -47,16 +47,21 @@ def headed(run: Shown) -> Markup:
 
 
 def comparison_table(runs: Sequence[Shown]) -> Markup:
-    """Return the figures of each run; runs are columns, or rows where there are many."""
+    """Return the figures of each run."""
     found = comparison(runs)
     names = [_measure(measure) for measure, _ in found]
     cells = [[_figure(cell) for cell in row] for _, row in found]
     caption = f"Ratios are to the first run, {runs[0].name}." if len(runs) > 1 else "One run: nothing to compare with."
-    if len(runs) <= ACROSS:
-        rows = ([name, *row] for name, row in zip(names, cells, strict=True))
-        return table(caption, [headed(run) for run in runs], rows, "numbers")
-    turned = ([headed(run), *(row[index] for row in cells)] for index, run in enumerate(runs))
-    return table(caption, names, turned, "numbers")
+    return _either_way(caption, names, [headed(run) for run in runs], cells, "numbers")
+
+
+def _either_way(
+    caption: str, names: Sequence[object], heads: Sequence[object], cells: Sequence[Sequence[object]], kind: str
+) -> Markup:
+    """Return `cells[name][run]` with runs as columns, or as rows where there are many."""
+    if len(heads) <= ACROSS:
+        return table(caption, heads, ([name, *row] for name, row in zip(names, cells, strict=True)), kind)
+    return table(caption, names, ([head, *(row[run] for row in cells)] for run, head in enumerate(heads)), kind)
 
 
 def _measure(measure: Measure) -> Markup:
@@ -80,22 +85,25 @@ def settings_table(found: Sequence[Setting], runs: Sequence[Shown], caption: str
 
 def runs_table(runs: Sequence[Shown]) -> Markup:
     """Return when, where and by which command each run was made."""
-    heads = ["started (UTC)", "lasted", "server", "model", "client's machine", "warm-up", "file", "command"]
-    rows = (
-        [
-            run.name,
-            run.run.started_at.replace("T", " ").removesuffix("Z"),
-            f"{figure(run.summary.duration_s)} s",
-            joined(run.run.target.server, element("small", run.run.target.url)),
-            run.run.target.model,
-            f"{run.run.client.machine}, {count(run.run.client.cores, 'core')}",
-            f"{count(run.run.warmup.requests, 'request')}: {run.run.warmup.how}",
-            run.file,
-            element("code", " ".join(run.run.command)),
-        ]
-        for run in runs
+    said = [_made(run) for run in runs]
+    cells = [[each[name] for each in said] for name in said[0]]
+    return _either_way(
+        "When, where and how each run was made.", list(said[0]), [run.name for run in runs], cells, "settings"
     )
-    return table("When, where and how each run was made.", heads, rows, "settings", "run")
+
+
+def _made(run: Shown) -> dict[str, object]:
+    head = run.run
+    return {
+        "started (UTC)": head.started_at.replace("T", " ").removesuffix("Z"),
+        "lasted": f"{figure(run.summary.duration_s)} s",
+        "server": joined(head.target.server, element("small", head.target.url)),
+        "model": head.target.model,
+        "client's machine": f"{head.client.machine}, {count(head.client.cores, 'core')}",
+        "warm-up": f"{count(head.warmup.requests, 'request')}: {head.warmup.how}",
+        "raw file": run.file,
+        "command": element("code", " ".join(head.command)),
+    }
 
 
 def turns_table(runs: Sequence[Shown]) -> Markup | None:

@@ -5,9 +5,10 @@ A run's own doubts come from its summary; added here is what only the whole file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
-from tokenspeed_tools.bench.raw import Request
+from tokenspeed_tools.bench.raw import Request, Run
 from tokenspeed_tools.report.measure import count, fitted
 from tokenspeed_tools.report.settings import settings
 from tokenspeed_tools.report.shown import Shown
@@ -56,11 +57,23 @@ def _answered(request: Request) -> bool:
 
 
 def between(runs: Sequence[Shown]) -> list[str]:
-    """Return the doubts about comparing the runs: what of the work, or of the measuring side, was not the same."""
-    differing = [setting.name for setting in settings([run.run for run in runs]) if setting.differs]
-    found = []
-    for part, what in (("workload.", "was not the same work"), ("client.", "was not the same client")):
-        names = [name.removeprefix(part) for name in differing if name.startswith(part)]
-        if names:
-            found.append(f"It {what} in all runs; different: {', '.join(names)}.")
-    return found
+    """Return the doubts about comparing the runs: what of the work, or of the measuring side, was not the same.
+
+    How much was asked at once may differ within an engine's runs, as in a sweep, but not from engine to engine.
+    """
+    by_load: dict[str, list[Run]] = defaultdict(list)
+    loads: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        by_load[run.load].append(run.run)
+        loads[run.engine].append(run.load)
+    found = [_differing(by_load.values(), part) for part in ("workload", "client")]
+    if len({tuple(sorted(each)) for each in loads.values()}) > 1:
+        asked = "; ".join(f"{engine} {', '.join(each)}" for engine, each in loads.items())
+        found.append(f"Not all were asked for as much at once: {asked}.")
+    return [said for said in found if said]
+
+
+def _differing(groups: Iterable[Sequence[Run]], part: str) -> str:
+    differing = (setting.name for group in groups for setting in settings(group) if setting.differs)
+    names = dict.fromkeys(name.removeprefix(f"{part}.") for name in differing if name.startswith(f"{part}."))
+    return f"The {part} was not the same where it should be; different: {', '.join(names)}." if names else ""
