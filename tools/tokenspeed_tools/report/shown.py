@@ -52,7 +52,20 @@ class Shown:
         return [request for request in self.counted if request.error is None]
 
     @property
-    def load_of(run: Run) -> str:
+    def load(self) -> str:
+        """How much was asked of the server at once: what a point of a sweep is labelled with."""
+        return load_of(self.run)
+
+    @cached_property
+    def turns(self) -> dict[int, list[Request]]:
+        """The good requests by turn, turns rising."""
+        found: dict[int, list[Request]] = defaultdict(list)
+        for request in self.ok:
+            found[request.turn].append(request)
+        return dict(sorted(found.items()))
+
+
+def load_of(run: Run) -> str:
     """Return how many requests (or sessions) were open at once, "10/s" for a rate of ten, 1 for one at a time."""
     rate = run.workload.get("request_rate")
     if isinstance(rate, int | float):

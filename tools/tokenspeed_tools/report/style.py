@@ -66,7 +66,8 @@ figcaption{font-size:.85rem;overflow-wrap:anywhere}
 dt{font-weight:600;margin-top:.6rem}dd{margin:0 0 0 1.2rem}
 summary{cursor:pointer;padding:.3rem 0}
 .hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-@media screen and (max-width:62rem){.plots{grid-template-columns:minmax(0,1fr)}.chart.wide{max-width:62rem}figure:not(.full) .chart{max-width:46rem}}
+@media screen and (max-width:62rem){.plots{grid-template-columns:minmax(0,1fr)}
+ .chart.wide{max-width:62rem}figure:not(.full) .chart{max-width:46rem}}
 @media screen and (max-width:48rem){
  figure .chart.wide{display:none}figure .chart.narrow{display:block;max-width:30rem}
  th,td{padding:.3rem .45rem}body{font-size:.95rem}tbody th{max-width:9rem;overflow-wrap:anywhere}
