@@ -73,10 +73,15 @@ def load_of(run: Run) -> str:
     return str(concurrency(run) or 1)
 
 
+def _asked(run: Run) -> str:
+    asked = load_of(run)
+    return f"at {asked}" if asked.endswith("/s") else f"{asked} at once"
+
+
 def load(files: Sequence[Path]) -> list[Shown]:
     """Return the runs of the files in order. Raise `RawFileError` and `OSError`."""
     recorded = [(path, run) for path in files for run in read(path)]
-    names = apart([(run.run.label, f"{load_of(run.run)} at once", path.stem) for path, run in recorded])
+    names = apart([(run.run.label, _asked(run.run), path.stem) for path, run in recorded])
     engines = [engine_of(run.run, path) for path, run in recorded]
     kinds = list(dict.fromkeys(engines))
     titles = dict(zip(kinds, apart(kinds), strict=True))
@@ -104,14 +109,24 @@ def apart(named: Sequence[tuple[str, str, str]]) -> list[str]:
     for members in groups.values():
         for index, name in zip(members, _told_apart([named[index] for index in members]), strict=True):
             found[index] = name
-    # Two labels may still have grown into the same name.
-    again = Counter(found)
-    return [f"{name} #{index + 1}" if again[name] > 1 else name for index, name in enumerate(found)]
+    return _numbered(found)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Return the names, those that are still equal with the number of their run."""
+    times = Counter(names)
+    found: dict[str, None] = {}
+    for number, name in enumerate(names, 1):
+        unique = f"{name} #{number}" if times[name] > 1 else name
+        while unique in found:
+            unique += f" #{number}"
+        found[unique] = None
+    return list(found)
 
 
 def _told_apart(named: Sequence[tuple[str, str, str]]) -> list[str]:
     for parts in ((0,), (0, 1), (0, 2), (0, 1, 2)):
-        names = [", ".join(one[part] for part in parts if one[part]) for one in named]
+        names = [", ".join(one[part] for part in parts if one[part]) or "run" for one in named]
         if len(set(names)) == len(names):
             break
     return names

@@ -56,7 +56,7 @@ def rates(arrivals: Iterable[tuple[float, int]], start_s: float, end_s: float, w
     tokens = [0] * pieces
     for at, arrived in arrivals:
         tokens[min(max(int((at - start_s) / width_s), 0), pieces - 1)] += arrived
-    last_s = max(end_s - start_s - (pieces - 1) * width_s, 1e-3)
+    last_s = max(end_s - start_s - (pieces - 1) * width_s, 1e-6)
     lengths = [width_s] * (pieces - 1) + [last_s]
     return [
         (start_s + index * width_s, arrived / length)
