@@ -72,7 +72,8 @@ class Calls:
 
     async def answer(self, call: Call, send: Send) -> None:
         """Answer `call` through `send`; cancelling this cancels what the call asked for."""
-        caller = Caller(f"req-{secrets.token_hex(12)}", keep_text=self._log_prompts)
+        ident = f"req-{secrets.token_hex(12)}"
+        caller = Caller(ident, keep_text=self._log_prompts, received_ns=time.monotonic_ns())
         CALLER.set(caller)  # for this call's task alone
         begun_s, status = time.monotonic(), STATUS_CLIENT_GONE
         try:
@@ -110,6 +111,7 @@ class Calls:
                 await _stream(batch, teller, send)
             else:
                 await send(Reply(200, teller.whole(await whole(batch, teller))))
+                batch.written()
         finally:
             batch.cancel()
 
@@ -148,6 +150,7 @@ async def _stream(batch: Batch[OutputLike], teller: Teller, send: Send) -> None:
             teller.tally.note(index, output)
             for piece in teller.pieces(index, output):
                 await send(Chunk(piece))
+            batch.written(index)
     except TokenSpeedError as error:
         raise teller.ask.renamed(error) from None
     for piece in teller.closing():
