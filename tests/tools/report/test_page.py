@@ -119,7 +119,7 @@ def said(top: ElementTree.Element) -> str:
 
 def test_a_page_says_what_was_run_and_what_differs(pages: dict[str, ElementTree.Element]) -> None:
     text = said(pages["two"])
-    for words in ("Benchmark: ours against theirs", "2026-01-02T03:04:05Z", "tokenspeed 0.1.0", "a laptop, 2 cores"):
+    for words in ("Benchmark: ours against theirs", "2026-01-02 03:04:05 UTC", "tokenspeed 0.1.0", "a laptop, 2 cores"):
         assert words in text
     assert "48 ok, 0 failed" in text
     assert "per GPU" not in text.partition("How each figure is made")[0]

@@ -60,6 +60,11 @@ def figure(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def moment(iso: str) -> str:
+    """Return an ISO 8601 time in UTC to the second, as people write it."""
+    return iso.replace("T", " ").partition(".")[0].removesuffix("Z")
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """Return "1 request" or "1,234 requests"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

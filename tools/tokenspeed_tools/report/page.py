@@ -15,7 +15,7 @@ from tokenspeed_tools.report import tables
 from tokenspeed_tools.report.distributions import itl, ttft
 from tokenspeed_tools.report.figure import Figure
 from tokenspeed_tools.report.markup import Markup, element, joined
-from tokenspeed_tools.report.measure import count
+from tokenspeed_tools.report.measure import count, moment
 from tokenspeed_tools.report.pareto import pareto
 from tokenspeed_tools.report.settings import settings
 from tokenspeed_tools.report.shown import Shown
@@ -60,22 +60,23 @@ def page(runs: Sequence[Shown], drawn: Sequence[Figure]) -> str:
 
 
 def title_of(runs: Sequence[Shown]) -> str:
-    """Return the title: the runs by name, or how many there are."""
-    names = [run.name for run in runs]
-    return "Benchmark: " + (" against ".join(names) if len(names) <= NAMED else f"{len(names)} runs")
+    """Return the title: the runs by name, or how many there are and of what."""
+    if len(runs) <= NAMED:
+        return f"Benchmark: {' against '.join(run.name for run in runs)}"
+    return f"Benchmark: {len(runs)} runs of {' and '.join(dict.fromkeys(run.engine for run in runs))}"
 
 
 def _about(runs: Sequence[Shown]) -> Markup:
     def each(values: Iterator[str]) -> str:
         return ", ".join(dict.fromkeys(values))
 
-    days = sorted(run.run.started_at for run in runs)
+    days = sorted(moment(run.run.started_at) for run in runs)
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     machines = each(f"{run.run.client.machine}, {count(run.run.client.cores, 'core')}" for run in runs)
     return joined(
         f"{count(len(runs), 'run')} of ",
         element("code", f"tokenspeed bench {each(run.run.mode for run in runs)}"),
-        f", started {when}. Server: {each(run.run.target.server for run in runs)}; "
+        f", started {when} UTC. Server: {each(run.run.target.server for run in runs)}; "
         f"model: {each(run.run.target.model for run in runs)}. Measured from {machines}.",
     )
 

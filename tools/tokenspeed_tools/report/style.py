@@ -49,7 +49,7 @@ th,td{padding:.35rem .7rem;border-bottom:1px solid var(--grid);text-align:left;v
 thead td,thead th{vertical-align:bottom;background:var(--shade)}
 tbody th{font-weight:500;background:var(--paper);position:sticky;left:0;z-index:1}
 th small,td small{display:block;font-weight:400;white-space:nowrap}
-table.numbers td,table.numbers thead th+th{text-align:right}
+table.numbers td,table.numbers thead th{text-align:right}
 table.settings td,table.settings th{overflow-wrap:anywhere;min-width:8.5rem;max-width:26rem}
 table.settings td:has(code){min-width:18rem}
 thead th{max-width:16rem;overflow-wrap:anywhere}

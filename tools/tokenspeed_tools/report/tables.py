@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from tokenspeed_tools.bench.summary import quantile, ttfts_s
 from tokenspeed_tools.report.compare import Cell, Measure, comparison
 from tokenspeed_tools.report.markup import Markup, element, joined
-from tokenspeed_tools.report.measure import count, figure
+from tokenspeed_tools.report.measure import count, figure, moment
 from tokenspeed_tools.report.settings import Setting
 from tokenspeed_tools.report.shown import Shown
 
@@ -95,7 +95,7 @@ def runs_table(runs: Sequence[Shown]) -> Markup:
 def _made(run: Shown) -> dict[str, object]:
     head = run.run
     return {
-        "started (UTC)": head.started_at.replace("T", " ").removesuffix("Z"),
+        "started (UTC)": moment(head.started_at),
         "lasted": f"{figure(run.summary.duration_s)} s",
         "server": joined(head.target.server, element("small", head.target.url)),
         "model": head.target.model,

@@ -15,7 +15,7 @@ from tokenspeed_tools.report.scale import room_above
 from tokenspeed_tools.report.shown import Shown
 
 MARKERS = 60  # turns; with more, the line says it all
-BANDS = 4  # more runs than this, and their bands would cover each other
+BANDS = 3  # more runs than this, and their bands would cover each other
 
 
 class Turn(NamedTuple):
