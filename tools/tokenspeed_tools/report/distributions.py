@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from tokenspeed_tools.bench.raw import Request
 from tokenspeed_tools.bench.summary import itls_s, quantile, ttfts_s
-from tokenspeed_tools.report.chart import Axis, Chart, Key, Size
+from tokenspeed_tools.report.chart import Chart
 from tokenspeed_tools.report.figure import Figure
 from tokenspeed_tools.report.markup import Markup
 from tokenspeed_tools.report.measure import figure
 from tokenspeed_tools.report.panels import panels
+from tokenspeed_tools.report.parts import Axis, Key, Size
 from tokenspeed_tools.report.scale import log_range
 from tokenspeed_tools.report.shown import Shown
 from tokenspeed_tools.report.stats import STEPS, TAIL, Point, ecdf

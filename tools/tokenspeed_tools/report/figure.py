@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tokenspeed_tools.report.chart import Size
 from tokenspeed_tools.report.markup import Markup
+from tokenspeed_tools.report.parts import Size
 
 NARROW = 360.0
 

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tokenspeed_tools.report.chart import Axis, Chart, Key, Size
+from tokenspeed_tools.report.chart import Chart
 from tokenspeed_tools.report.figure import Figure
 from tokenspeed_tools.report.markup import Markup
 from tokenspeed_tools.report.measure import count, figure
+from tokenspeed_tools.report.parts import Axis, Key, Size
 from tokenspeed_tools.report.scale import room_above
 from tokenspeed_tools.report.shown import Shown
 from tokenspeed_tools.report.stats import pareto_front

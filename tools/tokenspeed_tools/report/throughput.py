@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tokenspeed_tools.report.chart import Axis, Chart, Key, Size
+from tokenspeed_tools.report.chart import Chart
 from tokenspeed_tools.report.figure import Figure
 from tokenspeed_tools.report.markup import Markup
 from tokenspeed_tools.report.measure import short
 from tokenspeed_tools.report.panels import Panel, panels
+from tokenspeed_tools.report.parts import Axis, Key, Size
 from tokenspeed_tools.report.scale import room_above
 from tokenspeed_tools.report.shown import Shown
 from tokenspeed_tools.report.stats import Point, bin_width, rates

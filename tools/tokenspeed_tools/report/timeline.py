@@ -11,11 +11,12 @@ from itertools import pairwise
 
 from tokenspeed_tools.bench.raw import Request
 from tokenspeed_tools.bench.summary import gaps_s, quantile
-from tokenspeed_tools.report.chart import Axis, Chart, Key, Size
+from tokenspeed_tools.report.chart import Chart
 from tokenspeed_tools.report.figure import Figure
 from tokenspeed_tools.report.lanes import lanes
 from tokenspeed_tools.report.markup import Markup, element, number
 from tokenspeed_tools.report.measure import figure, fitted
+from tokenspeed_tools.report.parts import Axis, Key, Size
 from tokenspeed_tools.report.shown import Shown
 
 STALL = 5.0  # times the run's median pause between pieces

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tokenspeed_tools.bench.summary import quantile, ttfts_s
-from tokenspeed_tools.report.chart import Axis, Chart, Key, Size
+from tokenspeed_tools.report.chart import Chart
 from tokenspeed_tools.report.figure import Figure
 from tokenspeed_tools.report.markup import Markup
 from tokenspeed_tools.report.measure import figure
 from tokenspeed_tools.report.panels import Panel, panels
+from tokenspeed_tools.report.parts import Axis, Key, Size
 from tokenspeed_tools.report.scale import room_above
 from tokenspeed_tools.report.shown import Shown
 
