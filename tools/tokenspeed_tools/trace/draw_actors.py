@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
+from tokenspeed.kernel_slices import KernelSlice
 from tokenspeed.observe.attach import EdgeEntry
 from tokenspeed.points import Kind, Point
 from tokenspeed_tools.trace.perfetto import Picture, Slice
@@ -35,11 +37,13 @@ def draw_actors(
         loop = picture.thread(pid, pid, "loop")
         picture.slices(loop, list(_turns(points)))
         _draw_rings(picture, loop, actor, recording.topology.edges, points, arrows)
-        for restart in recording.restarts:
-            if restart.actor == actor:
-                picture.instant(loop, restart.time_ns, "restart", {"pid": restart.pid})
+        for point in points:
+            if point.kind is Kind.STARTED:
+                picture.instant(loop, point.time_ns, "started", {})
         _draw_track(picture, process, "garbage collector", list(_collections(points)))
         _draw_track(picture, process, "device", list(_computations(points, kinds)))
+        if actor == "executor":
+            _draw_kernels(picture, process, recording.kernels)
 
 
 def _arrows(edges: Sequence[EdgeEntry], sent: Sequence[Message], numbers: Iterator[int]) -> Arrows:
@@ -67,6 +71,14 @@ def _draw_rings(
             arguments = {"edge": point.step, "bytes": point.value}
             own = arrows.get((actor, point.kind, point.step, point.time_ns), ())
             picture.instant(track, point.time_ns, f"{name} {peer}", arguments, *own)
+
+
+def _draw_kernels(picture: Picture, process: int, kernels: Sequence[KernelSlice]) -> None:
+    """Draw a track for each stream of the GPU."""
+    for stream in sorted({kernel.stream for kernel in kernels}):
+        own = sorted((kernel for kernel in kernels if kernel.stream == stream), key=attrgetter("begin_ns"))
+        drawn = [Slice(kernel.name, kernel.begin_ns, kernel.end_ns) for kernel in own]
+        _draw_track(picture, process, f"GPU stream {stream}", drawn)
 
 
 def _turns(points: Sequence[Point]) -> Iterator[Slice]:

@@ -31,7 +31,7 @@ Changes = Iterable[tuple[int, int]]
 def draw(recording: Recording) -> Picture:
     """Return the picture of `recording`."""
     picture = Picture()
-    past = Past(recording.points, recording.end_ns)
+    past = Past(recording.points, recording.end_ns, recording.topology.edges)
     lives = [life for request in past.requests if (life := past.life(request)) is not None]
     sent = list(messages(recording.topology.edges, recording.points))
     numbers = count(1)
