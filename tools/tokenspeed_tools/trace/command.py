@@ -42,6 +42,9 @@ def main(argv: list[str]) -> int:
     except TokenSpeedError as error:
         print(f"trace {argv[0]}: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # nobody reads on, as behind `head`; nor may Python's last flush find that out
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _help() -> str:

@@ -1,8 +1,8 @@
 """What an engine did for a while: its points, actor by actor, from its buffers or from a file.
 
 Owns the collecting and the file. It does not know what points mean together. The engine notices
-nothing: its buffers are read where they lie, and its control socket is asked once, and once more if an
-actor was restarted meanwhile.
+nothing: its control socket is asked once for the buffers, which are then read where they lie. They outlive
+actors that are restarted.
 
 Invariant: points of an actor are in the order of time, and what was overwritten before it could be
 read is counted.
@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 
 from tokenspeed.errors import UserError
+from tokenspeed.kernel_slices import KernelSlice
 from tokenspeed.observe.attach import Attachment, Topology, attach
-from tokenspeed.observe.page import Word
 from tokenspeed.points import Kind, Point
 
 MAGIC = b"tokenspeed points 1\n"
@@ -32,20 +32,12 @@ KINDS = {int(kind): kind for kind in Kind}
 Progress = Callable[[float, int], None]
 
 
-class Restart(msgspec.Struct, frozen=True):
-    """An actor began a new life, about at `time_ns` of the monotonic clock, as process `pid`."""
-
-    actor: str
-    time_ns: int
-    pid: int
-
-
 class Recording(msgspec.Struct, frozen=True):
     """Points of each actor, by name, between `begin_ns` and `end_ns` of the monotonic clock.
 
     `begin_at_s` is the time of day of `begin_ns`, in seconds since 1970. With `past` there are also points
     from before `begin_ns`. `lost` counts the points of each actor that were overwritten before they could
-    be read.
+    be read. `kernels` are those of the GPU, if they were asked for.
     """
 
     topology: Topology
@@ -54,7 +46,7 @@ class Recording(msgspec.Struct, frozen=True):
     begin_at_s: float
     points: dict[str, list[Point]]
     lost: dict[str, int]
-    restarts: tuple[Restart, ...] = ()
+    kernels: tuple[KernelSlice, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -71,8 +63,15 @@ class Recording(msgspec.Struct, frozen=True):
         return next((entry.pid for entry in self.topology.actors if entry.name == actor), self.topology.pid)
 
 
-def record(path: Path, seconds: float, *, past: bool = False, on_poll: Progress | None = None) -> Recording:
-    """Collect the points of the engine with the control socket `path` for so many seconds.
+def record(
+    path: Path,
+    seconds: float,
+    *,
+    past: bool = False,
+    on_poll: Progress | None = None,
+    goes_on: Callable[[], bool] = lambda: False,
+) -> Recording:
+    """Collect the points of the engine with the control socket `path` for so many seconds, and while `goes_on()`.
 
     With `past` the points that its buffers hold already come first. `on_poll` hears the seconds passed and
     the points so far, ten times a second. KeyboardInterrupt, or the engine's end, ends it at once, with what
@@ -80,18 +79,15 @@ def record(path: Path, seconds: float, *, past: bool = False, on_poll: Progress 
     """
     attachment = attach(path)
     try:
-        return _Collector(attachment, path, past).run(seconds, on_poll)
+        return _Collector(attachment, past).run(seconds, on_poll, goes_on)
     finally:
         attachment.close()
 
 
 class _Collector:
-    def __init__(self, attachment: Attachment, path: Path, past: bool) -> None:
+    def __init__(self, attachment: Attachment, past: bool) -> None:
         self._traces = attachment.traces
         self._topology = attachment.topology
-        self._path = path
-        self._watch = RestartWatch(attachment)
-        self._restarts: list[tuple[str, int]] = []
         if not past:
             for trace in self._traces.values():
                 trace.skip()
@@ -99,13 +95,16 @@ class _Collector:
         self._points = {name: trace.read() for name, trace in self._traces.items()}
         self._lost = {name: trace.lost for name, trace in self._traces.items()}  # before it began
 
-    def run(self, seconds: float, on_poll: Progress | None) -> Recording:
+    def run(self, seconds: float, on_poll: Progress | None, goes_on: Callable[[], bool]) -> Recording:
         deadline_ns = self._begin_ns + int(seconds * 1e9)
         process = Path("/proc", str(self._topology.pid))
         visible = process.exists()  # not if the engine is in another container
         try:
-            while (left_s := (deadline_ns - time.monotonic_ns()) / 1e9) > 0 and process.exists() == visible:
-                time.sleep(min(POLL_S, left_s))
+            while process.exists() == visible:
+                left_s = (deadline_ns - time.monotonic_ns()) / 1e9
+                if left_s <= 0 and not goes_on():
+                    break
+                time.sleep(min(POLL_S, left_s) if left_s > 0 else POLL_S)
                 self._poll()
                 if on_poll is not None:
                     on_poll(self._seconds(), sum(map(len, self._points.values())))
@@ -120,7 +119,6 @@ class _Collector:
     def _poll(self) -> None:
         for name, trace in self._traces.items():
             self._points[name] += trace.read()
-        self._restarts += ((name, time.monotonic_ns()) for name in self._watch.restarted())
 
     def _recording(self) -> Recording:
         return Recording(
@@ -130,35 +128,7 @@ class _Collector:
             begin_at_s=self._begin_at_s,
             points={name: sorted(points, key=_time) for name, points in self._points.items()},
             lost={name: trace.lost - self._lost[name] for name, trace in self._traces.items()},
-            restarts=self._named_restarts(),
         )
-
-    def _named_restarts(self) -> tuple[Restart, ...]:
-        if not self._restarts:
-            return ()
-        try:
-            again = attach(self._path)
-        except UserError:  # the engine has gone as well
-            pids: dict[str, int] = {}
-        else:
-            pids = {entry.name: entry.pid for entry in again.topology.actors}
-            again.close()
-        return tuple(Restart(name, time_ns, pids.get(name, 0)) for name, time_ns in self._restarts)
-
-
-class RestartWatch:
-    """Tells which actors began a new life since it last looked: a line of the status page begins anew."""
-
-    def __init__(self, attachment: Attachment) -> None:
-        self._lines = {entry.name: attachment.page.line(entry.line) for entry in attachment.topology.actors}
-        self._turns = {name: line[Word.TURNS] for name, line in self._lines.items()}
-
-    def restarted(self) -> list[str]:
-        """Return the names of those actors."""
-        turns = {name: line[Word.TURNS] for name, line in self._lines.items()}
-        found = [name for name, count in turns.items() if count < self._turns[name]]
-        self._turns = turns
-        return found
 
 
 def save(recording: Recording, path: Path) -> None:
