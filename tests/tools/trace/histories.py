@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tokenspeed.observe.attach import EdgeEntry, Topology
-from tokenspeed.points import ROWS_SHIFT, Finish, Kind, Point, Stage, Wait
 from tokenspeed_tools.trace.cost import NATIVE
 from tokenspeed_tools.trace.recording import Recording
+
+from tokenspeed.observe.attach import EdgeEntry, Topology
+from tokenspeed.points import ROWS_SHIFT, Finish, Kind, Point, Stage, Wait
 
 ACTORS = ("engine", "tokenizer", "scheduler", "executor", "detokenizer")
 Points = dict[str, list[Point]]

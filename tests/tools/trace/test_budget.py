@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenspeed_tools.trace import command
+from tokenspeed_tools.trace.account import account_of
+from tokenspeed_tools.trace.budget import page, unusual
+from tokenspeed_tools.trace.cost import time_points
+from tokenspeed_tools.trace.past import Past
+from tokenspeed_tools.trace.recording import Recording, save
 
 from tests.tools.trace.histories import Tape, one_request, recorded
 from tokenspeed.errors import UserError
 from tokenspeed.points import Kind
-from tokenspeed_tools.trace import command
-from tokenspeed_tools.trace.budget import account_of, page, unusual
-from tokenspeed_tools.trace.cost import time_points
-from tokenspeed_tools.trace.past import Past
-from tokenspeed_tools.trace.recording import Recording, save
 
 
 def _slow_last_step(*during: Kind) -> tuple[Recording, Past]:

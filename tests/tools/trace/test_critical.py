@@ -7,13 +7,13 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenspeed_tools.trace import critical
+from tokenspeed_tools.trace.critical import OTHER, ROWS, Budget, budgets
+from tokenspeed_tools.trace.delivery import LEGS, Way, ways
+from tokenspeed_tools.trace.steps import Busy, Span
 
 from tests.tools.trace.histories import Chaos, Tape, one_request
 from tokenspeed.points import Kind
-from tokenspeed_tools.trace import critical
-from tokenspeed_tools.trace.critical import OTHER, ROWS, budgets
-from tokenspeed_tools.trace.delivery import LEGS, ways
-from tokenspeed_tools.trace.steps import Busy, Span
 
 
 @settings(max_examples=60, deadline=None)
@@ -22,7 +22,8 @@ def test_rows_fill_every_budget_and_legs_every_way(random: Random, actions: int,
     chaos = Chaos(random)
     points = chaos.run(actions)
     points = chaos.lossy() if lossy else points
-    for whole in (*budgets(points), *ways(points)):
+    wholes: list[Budget | Way] = [*budgets(points), *ways(points)]
+    for whole in wholes:
         assert sum(end - begin for _, begin, end in whole.parts) == whole.total_ns >= 0
         assert all(before.end_ns == after.begin_ns for before, after in pairwise(whole.parts))
         rows = {part.row for part in whole.parts}
@@ -41,7 +42,9 @@ def test_without_overlap_the_whole_way_of_result_and_plan_is_named() -> None:
     tape = one_request(3, overlap=False)
     for budget in budgets(tape.points):
         assert OTHER not in budget.rows()
-        assert {critical.WAKES, critical.RESULT_RING, critical.APPLY, critical.PLAN, critical.PLAN_RING} < set(budget.rows())
+        assert {critical.WAKES, critical.RESULT_RING, critical.APPLY, critical.PLAN, critical.PLAN_RING} < set(
+            budget.rows()
+        )
         assert budget.rows()[critical.LAUNCH] == 1000
 
 

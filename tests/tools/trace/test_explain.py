@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tokenspeed_tools.trace import command
+from tokenspeed_tools.trace.recording import save
 
 from tests.tools.trace.histories import Points, one_request, recorded
 from tokenspeed.points import Kind
-from tokenspeed_tools.trace import command
-from tokenspeed_tools.trace.recording import save
 
 
 def _explain(points: Points, tmp_path: Path, *arguments: str) -> int:

@@ -7,12 +7,12 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tests.tools.trace.histories import Chaos, Tape, one_request
-from tokenspeed.points import Finish, Kind, Wait
 from tokenspeed_tools.trace.life import Doing, Life
 from tokenspeed_tools.trace.past import Past
 from tokenspeed_tools.trace.story import Story
+
+from tests.tools.trace.histories import Chaos, Tape, one_request
+from tokenspeed.points import Finish, Kind, Wait
 
 
 def _life(tape: Tape, request: int = 1) -> tuple[Past, Life]:
