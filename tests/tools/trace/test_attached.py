@@ -56,7 +56,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def visit(server: Server) -> Visit:
     """Let clients ask, then look at what the engine remembers."""
-    return asyncio.run(_visit(server, 10))
+    return asyncio.run(_visit(server, 6))
 
 
 async def _visit(server: Server, tokens: int) -> Visit:
