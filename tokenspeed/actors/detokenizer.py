@@ -31,7 +31,7 @@ from tokenspeed.text.vocabulary import load_vocabulary
 class _Reply:
     """The stream of one request: what came in and what went out."""
 
-    __slots__ = ("cached_tokens", "entries", "held", "prompt_logprobs", "sent", "settings", "stream", "tokens")
+    __slots__ = ("cached_tokens", "entries", "held", "prompt_logprobs", "sent", "settings", "stream", "times", "tokens")
 
     def __init__(self, opening: StreamOpening, token_bytes: Sequence[bytes]) -> None:
         self.settings = settings = opening.settings
@@ -40,6 +40,7 @@ class _Reply:
         )
         self.cached_tokens = opening.cached_tokens
         self.prompt_logprobs = bytes(opening.prompt_logprobs)
+        self.times = opening.times
         self.tokens = 0  # ids that came
         self.sent = 0  # ids that went out
         self.held: list[int] = []  # ids between these, if their log-probabilities are asked for
@@ -132,6 +133,7 @@ class DetokenizerActor(Actor):
             completion_tokens=stream.tokens_kept,
             logprobs=logprobs,
             prompt_logprobs=self._of_prompt(reply) if first == text_offset == 0 else None,
+            times=reply.times if first == text_offset == 0 else None,
         )
         self._outbox.send("engine", delta)
         if finish:

@@ -17,8 +17,9 @@ from enum import Enum, auto
 
 from tokenspeed.caller import CALLER, Account
 from tokenspeed.engine.reply import Output
-from tokenspeed.errors import EngineError, TokenSpeedError
+from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.messages.base import view_ids
+from tokenspeed.messages.detokenizer import PromptTimes
 from tokenspeed.messages.engine import OutputDelta
 from tokenspeed.messages.tokenizer import Chat, GenerateRequest, Prompt, Text
 
@@ -47,6 +48,7 @@ class Stream:
         self._caller = CALLER.get()
         self._begun_s = time.monotonic()
         self._first_s: float | None = None
+        self._times: PromptTimes | None = None
         self._last: Output | None = None
         self._chars = 0
         self._texts: list[str] = []
@@ -100,6 +102,13 @@ class Stream:
         """Whether it ended with an error."""
         return self._end is _End.FAILED
 
+    @property
+    def error_code(self) -> str:
+        """The code of the error that it ended with, "invalid" if that was the caller's fault, else ""."""
+        if self._error is None:
+            return ""
+        return "invalid" if isinstance(self._error, UserError) else self._error.code
+
     # The engine's side.
 
     def accept(self, prompt_tokens: int) -> None:
@@ -135,6 +144,7 @@ class Stream:
         self._outputs.append(output)
         if self._first_s is None:
             self._first_s = time.monotonic() - self._begun_s
+            self._times = delta.times
         self._news.set()
         if delta.finish:
             self._finish(_End.FINISHED)
@@ -168,6 +178,10 @@ class Stream:
             completion_tokens=last.completion_tokens if last else 0,
             first_s=self._first_s,
             duration_s=time.monotonic() - self._begun_s,
+            begun_s=self._begun_s,
+            times=self._times,
+            sampling=self.message.sampling,
+            request=self.request,
             prompt=_as_text(self.message.prompt) if keep_text else "",
             text=self.text if keep_text else "",
         )

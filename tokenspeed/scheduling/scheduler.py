@@ -236,6 +236,7 @@ class _PlanBuffers:
             _bytes(self._ids, plan.ids_len),
             _bytes(self._pages, plan.pages_len * PAGE_INTS),
             plan.sample_rows,
+            plan.tokens,
         )
 
 
