@@ -23,12 +23,13 @@ import msgspec
 
 from tokenspeed.actors.health import ActorHealth
 from tokenspeed.actors.supervisor import Supervisor
+from tokenspeed.caller import Trail
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine.admission import Admission
 from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
 from tokenspeed.engine.meter import Meter
-from tokenspeed.engine.recent import RecentCallers, Trail
+from tokenspeed.engine.recent import RecentCallers
 from tokenspeed.engine.reply import Output
 from tokenspeed.engine.stream import Stream
 from tokenspeed.engine.totals import Totals

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -43,12 +42,13 @@ class Answers:
     """Answers given over HTTP, by route and status, and those being made."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts: dict[tuple[str, ...], float] = {}
         self.open = 0
 
     def note(self, route: str, status: int) -> None:
         """Count one answer."""
-        self._counts[route, str(status) if str(status) in STATUSES else OTHER] += 1
+        key = route, str(status) if str(status) in STATUSES else OTHER
+        self._counts[key] = self._counts.get(key, 0) + 1
 
     def families(self) -> list[Family]:
         """Return what was counted."""
