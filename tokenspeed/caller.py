@@ -48,7 +48,7 @@ class Trail(msgspec.Struct):
     requests: list[int] = []
 
 
-class Trace(msgspec.Struct, frozen=True):
+class TraceContext(msgspec.Struct, frozen=True):
     """The W3C trace context that a call came with: the headers as they were, "" if there was none."""
 
     parent: str = ""
@@ -60,23 +60,26 @@ class Trace(msgspec.Struct, frozen=True):
         return self.parent.split("-")[1] if self.parent else ""
 
 
-NO_TRACE = Trace()
+NO_CONTEXT = TraceContext()
 STATE_CHARS_MAX = 512
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-def trace_context(parent: str | None, state: str | None) -> Trace:
+def trace_context(parent: str | None, state: str | None) -> TraceContext:
     """Return what the headers traceparent and tracestate say; none if the first is missing or malformed.
 
     https://www.w3.org/TR/trace-context/
     """
     if not parent or not _PARENT.fullmatch(parent):
-        return NO_TRACE
-    return Trace(parent, state if state and len(state) <= STATE_CHARS_MAX else "")
+        return NO_CONTEXT
+    return TraceContext(parent, state if state and len(state) <= STATE_CHARS_MAX else "")
 
 
 class Caller:
-    """One call: its id, the name of the key that it came with, and the replies made for it so far."""
+    """One call: its id, the name of the key that it came with, and the replies made for it so far.
+
+    `received_ns` is when it came, on the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -84,21 +87,23 @@ class Caller:
         *,
         key: str = "",
         keep_text: bool = False,
+        received_ns: int = 0,
         replies: Sequence[Account] = (),
-        trace: Trace = NO_TRACE,
+        context: TraceContext = NO_CONTEXT,
     ) -> None:
         self.id = ident
         self.key = key
         self.keep_text = keep_text
+        self.received_ns = received_ns
         self.replies = list(replies)
-        self.trace = trace
+        self.context = context
         self.trail = Trail(ident)
 
     def fields(self) -> dict[str, object]:
         """Return the call for the log: counts summed over its replies, times of the slowest one."""
         named: dict[str, object] = {"id": self.id, **({"key": self.key} if self.key else {})}
-        if self.trace.parent:
-            named["trace_id"] = self.trace.id
+        if self.context.parent:
+            named["trace_id"] = self.context.id
         if self.trail.requests:
             named["request"] = ",".join(map(str, self.trail.requests))
         replies = self.replies

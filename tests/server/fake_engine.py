@@ -146,6 +146,9 @@ class Stream:
         self._end()
         self._ended.set_exception(error)
 
+    def written(self, size: int = 0) -> None:
+        """Take no note."""
+
     def cancel(self) -> None:
         if self in self._engine.open:
             self._end()

@@ -38,6 +38,7 @@ from tokenspeed.actors.edges import adopt_ends
 from tokenspeed.actors.mailbox import BACKLOG_BYTES_MAX, Mailbox, MailboxForm
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.errors import ErrorInfo, TokenSpeedError
+from tokenspeed.ipc.trace import NOWHERE, Trace, trace_collections
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe, set_up_logging
 from tokenspeed.observe.page import StatusLine, StatusPage, now_us
@@ -62,6 +63,7 @@ class Actor:
     name: ClassVar[str]
     receives: ClassVar[Mapping[str, object]]
     in_place: ClassVar[bool] = False
+    trace = NOWHERE  # until its runtime gives it one
 
     def __init__(self, config: Any, outbox: Outbox, phase: Announce) -> None:
         """Keep the parts; load nothing yet.
@@ -124,7 +126,8 @@ class Announcer:
 class Runtime:
     """Runs one actor from `Launch` to `Stop`."""
 
-    def __init__(self, channel: Channel, launch: Launch, line: StatusLine) -> None:
+    def __init__(self, channel: Channel, launch: Launch, line: StatusLine, trace: Trace) -> None:
+        self._trace = trace
         self._channel = channel
         self._launch = launch
         self._line = line
@@ -149,10 +152,12 @@ class Runtime:
     async def _start(self, descriptors: list[int]) -> None:
         actor_type: type[Actor] = load(self._launch.factory)
         form = MailboxForm(BACKLOG_BYTES_MAX, in_place=actor_type.in_place, poison=log.isEnabledFor(logging.DEBUG))
-        self._mailbox = Mailbox(actor_type.receives, self._line, self.crash, form)
+        self._mailbox = Mailbox(actor_type.receives, self._line, self.crash, form, self._trace)
         self._install(self._launch.grants, descriptors)
         self._actor = actor_type(self._config(), self._mailbox.outbox, Announcer(self._channel, self._line))
+        self._actor.trace = self._trace
         await self._actor.start()
+        trace_collections(self._trace)
         gc.collect()
         gc.freeze()  # what start-up made lives as long as the process: no collection walks it again
         self._line.announce(now_us(), 0)  # the limit of the last start-up phase no longer holds
@@ -250,5 +255,6 @@ def run(channel: Channel) -> None:
 
 async def _serve(channel: Channel, launch: Launch, descriptors: list[int]) -> None:
     set_up_logging(launch.actor, launch.log_level, launch.log_form)
-    page = StatusPage(descriptors[0])
-    await Runtime(channel, launch, page.line(launch.line)).live(descriptors[1:])
+    page, trace = StatusPage(descriptors[0]), Trace(descriptors[1])
+    os.close(descriptors[1])
+    await Runtime(channel, launch, page.line(launch.line), trace).live(descriptors[2:])

@@ -38,7 +38,8 @@ from tokenspeed.actors.watch import Watch
 from tokenspeed.config import runtime_dir
 from tokenspeed.errors import ErrorInfo, StartError
 from tokenspeed.ipc.segment import sweep as sweep_segments
-from tokenspeed.observe.attach import PROTOCOL, STATUS_PAGE, ActorEntry, EdgeEntry, Topology
+from tokenspeed.ipc.trace import Trace, TraceFile
+from tokenspeed.observe.attach import PROTOCOL, STATUS_PAGE, TRACE, ActorEntry, EdgeEntry, Topology
 from tokenspeed.observe.logs import describe
 from tokenspeed.observe.page import StatusPage
 
@@ -85,6 +86,7 @@ class Supervisor:
         self._specs = tuple(actors)
         self._edges = EdgeTable(edges)
         self._charges: dict[str, Charge] = {}
+        self._traces: dict[str, TraceFile] = {}
         self._restarts: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._resources = ExitStack()
@@ -94,6 +96,11 @@ class Supervisor:
     def outbox(self) -> Outbox:
         """Return the home's outbox; there is one from `start` on."""
         return self._mailbox.outbox
+
+    @property
+    def trace(self) -> Trace:
+        """Return the home's trace; there is one from `start` on."""
+        return self._trace
 
     @property
     def folder(self) -> RunFolder:
@@ -187,12 +194,18 @@ class Supervisor:
         keep.callback(self._folder.remove)
         self._page = StatusPage.create(len(self._specs) + 1)
         keep.callback(self._page.close)
+        for name in (*(spec.name for spec in self._specs), self._home):
+            self._traces[name] = TraceFile()
+            keep.callback(self._traces[name].close)
+        self._trace = Trace(self._traces[self._home].fileno())
+        keep.callback(self._trace.close)
         for index, spec in enumerate(self._specs):
             self._charges[spec.name] = Charge(spec, index, self._page.line(index))
         keep.callback(self._edges.close)
         sweep_segments()
         self._edges.create(FIRST_EPOCH)
-        self._mailbox = Mailbox(self._receives, self._page.line(len(self._specs)), self._on_bad_record, HOME_FORM)
+        line = self._page.line(len(self._specs))
+        self._mailbox = Mailbox(self._receives, line, self._on_bad_record, HOME_FORM, self._trace)
         keep.callback(self._mailbox.close)
         self._mailbox.install(self._edges.ends(self._home))
         self._mailbox.open(self._on_message, _nothing)
@@ -204,7 +217,9 @@ class Supervisor:
         self._mailbox.publish()
 
     def _begin(self, charge: Charge) -> None:
-        charge.begin(self, self._page.fileno(), self._edges.ends(charge.name), log.getEffectiveLevel())
+        ends = self._edges.ends(charge.name)
+        trace_fd = self._traces[charge.name].fileno()
+        charge.begin(self, self._page.fileno(), trace_fd, ends, log.getEffectiveLevel())
 
     def _running(self) -> list[Life]:
         return [life for charge in self._charges.values() if (life := charge.running_life)]
@@ -259,8 +274,9 @@ class Supervisor:
         ]
         names.append(ActorEntry(self._home, os.getpid(), len(self._specs)))
         edges = [EdgeEntry(e.writer, e.readers, e.capacity_bytes, self._edges.epoch(e)) for e in self._edges.edges]
-        topology = Topology(PROTOCOL, os.getpid(), __version__, tuple(names), tuple(edges), (STATUS_PAGE,))
-        return topology, [self._page.read_only_fd()]
+        described = (STATUS_PAGE, *(TRACE + name for name in self._traces))
+        topology = Topology(PROTOCOL, os.getpid(), __version__, tuple(names), tuple(edges), described)
+        return topology, [self._page.read_only_fd(), *(trace.read_only_fd() for trace in self._traces.values())]
 
 
 def _start_error(life: Life) -> StartError:

@@ -34,6 +34,7 @@ from tokenspeed.engine.reply import Output
 from tokenspeed.engine.stream import Stream
 from tokenspeed.engine.totals import Totals
 from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, UserError, fatal_request
+from tokenspeed.ipc.trace import Trace
 from tokenspeed.messages.base import Message, pack_ids, unpack_ids
 from tokenspeed.messages.engine import (
     Accepted,
@@ -60,8 +61,10 @@ from tokenspeed.messages.tokenizer import (
     Text,
     Tokenize,
 )
+from tokenspeed.points import Kind
 from tokenspeed.sampling import UINT64_MAX, SamplingParams
 
+DELTA = int(Kind.DELTA)
 CALL_LIMIT_S = 10.0
 FIRST_TOKEN_LIMIT_S = 60.0
 STOP_LIMIT_S = 5.0
@@ -136,6 +139,11 @@ class AsyncEngine:
     def ready(self) -> bool:
         """Whether a request sent now would be served: a real token came, and every actor is up."""
         return self._started and self.health().state == "ready"
+
+    @property
+    def trace(self) -> Trace:
+        """The engine's own trace, for it and its doors; there is one from `start` on."""
+        return self._supervisor.trace
 
     @property
     def requests_open(self) -> int:
@@ -279,9 +287,10 @@ class AsyncEngine:
         sampling = msgspec.structs.replace(sampling, seed=seed)
         number, self._next_request = self._next_request, self._next_request + 1
         message = GenerateRequest(number, 0, prompt, sampling, namespace, session)
-        stream = self._streams[number] = Stream(message, self._ended)
+        stream = self._streams[number] = Stream(message, self._ended, self.trace)
         self._recent.note(number)
         self.meter.opened(number, sampling.max_tokens)
+        self.trace.point(Kind.OPENED, number, value=len(self._streams))
         self._idle.clear()
         if self._fence_epoch is None:
             self._supervisor.outbox.send("tokenizer", message)
@@ -338,6 +347,7 @@ class AsyncEngine:
                     known = max(message.first, len(stream.delivered))
                     self.meter.output(message, max(0, message.first + len(message.ids) // 4 - known))
                     stream.push(message)
+                    self.trace.point(DELTA, message.request, value=len(stream.delivered))
             case Accepted():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.accept(message.prompt_tokens)

@@ -75,8 +75,12 @@ class Calls:
 
     async def answer(self, call: Call, send: Send) -> None:
         """Answer `call` through `send`; cancelling this cancels what the call asked for."""
-        trace = trace_context(call.traceparent, call.tracestate)
-        caller = Caller(request_id(call.request_id), keep_text=self._log_prompts, trace=trace)
+        caller = Caller(
+            request_id(call.request_id),
+            keep_text=self._log_prompts,
+            received_ns=time.monotonic_ns(),
+            context=trace_context(call.traceparent, call.tracestate),
+        )
         CALLER.set(caller)  # for this call's task alone
         begun_s, status = time.monotonic(), STATUS_CLIENT_GONE
         try:
@@ -114,6 +118,7 @@ class Calls:
                 await _stream(batch, teller, send)
             else:
                 await send(Reply(200, teller.whole(await whole(batch, teller))))
+                batch.written()
         finally:
             batch.cancel()
 
@@ -157,6 +162,7 @@ async def _stream(batch: Batch[OutputLike], teller: Teller, send: Send) -> None:
             teller.tally.note(index, output)
             for piece in teller.pieces(index, output):
                 await send(Chunk(piece))
+            batch.written(index)
     except TokenSpeedError as error:
         raise teller.ask.renamed(error) from None
     for piece in teller.closing():

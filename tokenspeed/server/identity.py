@@ -47,8 +47,12 @@ class Identity:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
-        trace = trace_context(headers.get("traceparent"), headers.get("tracestate"))
-        caller = Caller(request_id(headers.get("x-request-id")), keep_text=self._log_prompts, trace=trace)
+        caller = Caller(
+            request_id(headers.get("x-request-id")),
+            keep_text=self._log_prompts,
+            received_ns=time.monotonic_ns(),
+            context=trace_context(headers.get("traceparent"), headers.get("tracestate")),
+        )
         CALLER.set(caller)  # for this request's task alone
         return await _Call(scope, send, caller, self._spans).run(self._app, receive)
 

@@ -145,8 +145,8 @@ def _context(caller: Caller) -> Context:
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    headers = {"traceparent": caller.trace.parent, "tracestate": caller.trace.state}
-    return TraceContextTextMapPropagator().extract(headers, Context()) if caller.trace.parent else Context()
+    headers = {"traceparent": caller.context.parent, "tracestate": caller.context.state}
+    return TraceContextTextMapPropagator().extract(headers, Context()) if caller.context.parent else Context()
 
 
 def _call(what: str, status: int, caller: Caller) -> Mapping[str, Any]:

@@ -25,6 +25,7 @@ from tokenspeed.executor.cuda.results import Launched, read
 from tokenspeed.executor.cuda.runner import StepRunner
 from tokenspeed.executor.face import StepOutcome
 from tokenspeed.executor.waiter import EventWaiter
+from tokenspeed.ipc.trace import NOWHERE, Trace
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.loader import Progress
 
@@ -53,8 +54,9 @@ class Flight:
 class CudaExecutor:
     """One rank on one GPU; every method but `load` is called from one thread."""
 
-    def __init__(self, runner: StepRunner) -> None:
+    def __init__(self, runner: StepRunner, trace: Trace = NOWHERE) -> None:
         """Launch on `runner`; see `load`."""
+        self._trace = trace
         self.runner = runner
         self._events = [_cuda.Event(blocking=True) for _ in range(COPIES)]
         self._waiter = EventWaiter(torch.cuda.current_device())
@@ -69,13 +71,13 @@ class CudaExecutor:
         self.vocab_tokens = limits.vocab
 
     @classmethod
-    def load(cls, config: ExecutorConfig, progress: Progress) -> CudaExecutor:
+    def load(cls, config: ExecutorConfig, progress: Progress, trace: Trace = NOWHERE) -> CudaExecutor:
         """Read the model, reserve everything and capture the graphs; `progress` hears (phase, share done).
 
         Raises `StartError` if the GPU is missing or too old, or the model does not fit.
         """
         try:
-            return cls(StepRunner.load(config, progress))
+            return cls(StepRunner.load(config, progress), trace)
         except KernelError as error:
             raise StartError(str(error)) from error
         except torch.cuda.OutOfMemoryError as error:
