@@ -37,7 +37,8 @@ int32_t map(int32_t fd, int protection, size_t least, void *&mapping, size_t &by
     return fail(TS_ERR_ARGUMENT, std::string("trace: ") + std::strerror(errno));
   bytes = static_cast<size_t>(status.st_size);
   if (bytes < least)
-    return fail(TS_ERR_CORRUPT, "trace: a file of " + std::to_string(bytes) + " bytes is no buffer");
+    return fail(TS_ERR_CORRUPT,
+                "trace: a file of " + std::to_string(bytes) + " bytes is no buffer");
   mapping = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (mapping != MAP_FAILED) return TS_OK;
   return fail(TS_ERR_ARGUMENT, std::string("trace: ") + std::strerror(errno));
@@ -123,8 +124,7 @@ void ts_trace_put_all(ts_trace *trace, uint32_t kind, uint64_t step, const uint6
   const int64_t time_ns = ts::trace::now_ns();
   const uint64_t first = trace->end.take(static_cast<uint64_t>(count));
   for (int32_t i = 0; i < count; ++i)
-    trace->end.fill(first + static_cast<uint64_t>(i), time_ns, kind, requests[i], step,
-                       values[i]);
+    trace->end.fill(first + static_cast<uint64_t>(i), time_ns, kind, requests[i], step, values[i]);
 }
 
 int32_t ts_trace_reader_open(int32_t fd, ts_trace_reader **out) {

@@ -248,6 +248,9 @@ class FakeEngine:
     async def stats(self) -> SchedulerStats:
         return SchedulerStats(0, 0, self.requests_open, 4096, 4000, 90, 5, 1, 0, 17, 3)
 
+    async def profile(self, seconds: float) -> Path:
+        return Path(f"/run/profile-of-{seconds:g}-s")
+
     async def drain(self, timeout_s: float) -> None:
         self.state = "draining"
         if self.open:

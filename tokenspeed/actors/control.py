@@ -66,6 +66,14 @@ class Open(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """Answer to `Ready`: read the inboxes from now on."""
 
 
+class Profile(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """Observe the actor's kernels for `seconds` and write what was seen to `path`."""
+
+    serial: int
+    seconds: float
+    path: str
+
+
 class Stop(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """End in good order."""
 
@@ -86,14 +94,21 @@ class Swapped(msgspec.Struct, tag=True, array_like=True, frozen=True):
     serial: int
 
 
+class Profiled(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """The profile with this serial lies at its path, or there is none because of `error`."""
+
+    serial: int
+    error: ErrorInfo | None = None
+
+
 class Failed(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """The actor is about to end because of this."""
 
     error: ErrorInfo
 
 
-ToActor = Launch | Swap | Open | Stop
-ToSupervisor = Phase | Ready | Swapped | Failed
+ToActor = Launch | Swap | Open | Profile | Stop
+ToSupervisor = Phase | Ready | Swapped | Profiled | Failed
 
 
 class Channel:

@@ -10,6 +10,7 @@ Invariant: each plan of the living scheduler is answered once, in order, by a re
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import ClassVar
 
 from tokenspeed.actors.outbox import Outbox
@@ -18,6 +19,7 @@ from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.executor import load_executor
 from tokenspeed.executor.face import Executor, StepOutcome
+from tokenspeed.kernel_slices import write_slices
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.executor import ExecutorMessage, StepPlan
 from tokenspeed.messages.scheduler import ExecutorReady, StepFailed, StepResult
@@ -25,6 +27,7 @@ from tokenspeed.points import Kind
 
 PLAN_RECEIVED, IDS_DOWN, RESULT_SENT = int(Kind.PLAN_RECEIVED), int(Kind.IDS_DOWN), int(Kind.RESULT_SENT)
 LOAD_LIMIT_S = 120.0
+PROFILER_LIMIT_S = 60.0
 STEP_LIMIT_S = 30.0  # a step may take this long, or
 STEP_LIMIT_TIMES = 4  # this many times the longest one so far; then it counts as hung
 
@@ -74,6 +77,14 @@ class ExecutorActor(Actor):
         self._outstanding = 0
         self._watch_oldest()
         self._report()
+
+    async def profile(self, seconds: float, path: Path) -> None:
+        """Observe the executor's kernels; the loop stands still while the profiler begins and ends."""
+        self._phase("profiler", seconds + PROFILER_LIMIT_S)
+        self._executor.begin_profile()
+        await asyncio.sleep(seconds)
+        write_slices(path, self._executor.end_profile())
+        self._phase("", 0.0)
 
     async def stop(self) -> None:
         """Wait for the step in hand; drop the others."""

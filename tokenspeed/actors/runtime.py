@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import msgspec
@@ -28,6 +29,8 @@ from tokenspeed.actors.control import (
     Launch,
     Open,
     Phase,
+    Profile,
+    Profiled,
     Ready,
     Stop,
     Swap,
@@ -37,7 +40,7 @@ from tokenspeed.actors.control import (
 from tokenspeed.actors.edges import adopt_ends
 from tokenspeed.actors.mailbox import BACKLOG_BYTES_MAX, Mailbox, MailboxForm
 from tokenspeed.actors.outbox import Outbox
-from tokenspeed.errors import ErrorInfo, TokenSpeedError
+from tokenspeed.errors import ErrorInfo, TokenSpeedError, UserError
 from tokenspeed.ipc.trace import NOWHERE, Trace, trace_collections
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe, set_up_logging
@@ -95,6 +98,10 @@ class Actor:
         waiting to be sent, is gone. What is sent from here on reaches the new life.
         """
 
+    async def profile(self, seconds: float, path: Path) -> None:
+        """Observe kernels for `seconds` and write them to `path` (`kernel_slices`); an actor that runs none refuses."""
+        raise UserError(f"The {self.name} runs no kernels; profile the executor.", code="no_profile")
+
     async def stop(self) -> None:
         """Let go of what must be let go of in order; no message comes any more."""
 
@@ -132,6 +139,7 @@ class Runtime:
         self._launch = launch
         self._line = line
         self._open = False
+        self._chores: set[asyncio.Task[None]] = set()
         self._restarted = launch.restarted
         self._loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
@@ -201,6 +209,9 @@ class Runtime:
                 self._swap(message, descriptors)
             case Open():
                 self._begin()
+            case Profile():
+                self._chores.add(task := self._loop.create_task(self._profile(message)))
+                task.add_done_callback(self._chores.discard)
             case Stop():
                 self._mailbox.pause()
                 if not self._stopped.done():
@@ -223,6 +234,14 @@ class Runtime:
         for peer, epoch in self._restarted:
             self._actor.peer_restarted(peer, epoch)
         self._mailbox.open(self._actor.receive, self._actor.drained)
+
+    async def _profile(self, wanted: Profile) -> None:
+        try:
+            await self._actor.profile(wanted.seconds, Path(wanted.path))
+        except Exception as error:
+            self._tell(Profiled(wanted.serial, _info(error)))
+        else:
+            self._tell(Profiled(wanted.serial))
 
     def _tell(self, message: ToSupervisor) -> None:
         with contextlib.suppress(OSError):  # a supervisor that is gone shows as the channel's end

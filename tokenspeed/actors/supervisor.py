@@ -23,9 +23,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from tokenspeed import __version__
 from tokenspeed.actors.charge import ActorSpec, Charge
+from tokenspeed.actors.control import Profile
 from tokenspeed.actors.door import ControlDoor
 from tokenspeed.actors.edges import EdgeSpec, EdgeTable, check_edges
 from tokenspeed.actors.health import KILL_LIMIT_S, ActorHealth, State
@@ -36,9 +38,9 @@ from tokenspeed.actors.revival import FIRST_EPOCH, OnRestart, Revival
 from tokenspeed.actors.rundir import RunFolder
 from tokenspeed.actors.watch import Watch
 from tokenspeed.config import runtime_dir
-from tokenspeed.errors import ErrorInfo, StartError
+from tokenspeed.errors import EngineError, ErrorInfo, StartError
 from tokenspeed.ipc.segment import sweep as sweep_segments
-from tokenspeed.ipc.trace import Trace, TraceFile
+from tokenspeed.ipc.trace import Trace, TraceFile, trace_collections
 from tokenspeed.observe.attach import PROTOCOL, STATUS_PAGE, TRACE, ActorEntry, EdgeEntry, Topology
 from tokenspeed.observe.logs import describe
 from tokenspeed.observe.page import StatusPage
@@ -89,6 +91,7 @@ class Supervisor:
         self._traces: dict[str, TraceFile] = {}
         self._restarts: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._profiles = 0
         self._resources = ExitStack()
         self._watch = Watch(self._charges.values(), stall_limit_s, self._on_look, self._on_overdue)
 
@@ -134,6 +137,19 @@ class Supervisor:
     def ring_fill(self) -> dict[str, int]:
         """Return the bytes that wait in each ring, by "writer to reader"."""
         return self._edges.fill()
+
+    async def profile(self, name: str, seconds: float) -> Path:
+        """Observe the kernels of actor `name`; return the file with them, which is the caller's to remove.
+
+        Raises `EngineError` if the actor is not there or dies meanwhile, `UserError` if it runs no kernels.
+        """
+        life = self._charges[name].running_life
+        if life is None or not life.opened:
+            raise EngineError(f"The {name} is not running.", status=503, code="not_ready")
+        self._profiles += 1
+        path = self._folder.path / f"profile.{self._profiles}"
+        await life.profile(Profile(self._profiles, seconds, str(path)))
+        return path
 
     async def stop(self, timeout_s: float = 5.0) -> None:
         """End all actors, by force after `timeout_s`, and leave nothing. May be called again to hurry."""
@@ -199,6 +215,7 @@ class Supervisor:
             keep.callback(self._traces[name].close)
         self._trace = Trace(self._traces[self._home].fileno())
         keep.callback(self._trace.close)
+        keep.callback(trace_collections(self._trace))
         for index, spec in enumerate(self._specs):
             self._charges[spec.name] = Charge(spec, index, self._page.line(index))
         keep.callback(self._edges.close)

@@ -18,6 +18,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -66,6 +67,7 @@ from tokenspeed.sampling import UINT64_MAX, SamplingParams
 
 DELTA = int(Kind.DELTA)
 CALL_LIMIT_S = 10.0
+PROFILE_S_MAX = 60.0
 FIRST_TOKEN_LIMIT_S = 60.0
 STOP_LIMIT_S = 5.0
 
@@ -107,6 +109,7 @@ class AsyncEngine:
         self._fence_epoch: int | None = None
         self._started = False
         self._draining = False
+        self._profiling = asyncio.Lock()
         self._lost = ""
         self._idle = asyncio.Event()
         self._idle.set()
@@ -233,6 +236,19 @@ class AsyncEngine:
         answer = await self._call("scheduler", AskStats)
         assert isinstance(answer, SchedulerStats)
         return self._totals.told(answer)
+
+    async def profile(self, seconds: float) -> Path:
+        """Observe the GPU's kernels for `seconds`; return the file with them (`kernel_slices`), which is the caller's.
+
+        Raises `UserError` where there is no GPU, or for a time that is out of bounds.
+        """
+        self._check_started()
+        if not 0 < seconds <= PROFILE_S_MAX:
+            raise UserError(f"seconds is {seconds:g}; allowed are up to {PROFILE_S_MAX:g}.", param="seconds")
+        if self._profiling.locked():
+            raise EngineError("A profile is being made; wait for its end.", status=409, code="busy")
+        async with self._profiling:
+            return await self._supervisor.profile("executor", seconds)
 
     async def tokenize(self, prompt: Prompt, *, namespace: str = "") -> list[int]:
         """Return the ids that `prompt` has in `namespace`, however long; raise `UserError` as `generate` would."""

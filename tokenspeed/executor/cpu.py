@@ -17,7 +17,7 @@ from tokenspeed_kernels.attention import AttentionRows
 from tokenspeed_kernels.selection import parse_overrides
 
 from tokenspeed.config import ExecutorConfig
-from tokenspeed.errors import StartError
+from tokenspeed.errors import StartError, UserError
 from tokenspeed.executor.batch import Batch, Limits, Plan, cpu_batch, owned
 from tokenspeed.executor.completion import StepIds, StepThread
 from tokenspeed.executor.face import StepOutcome
@@ -26,6 +26,7 @@ from tokenspeed.executor.pools import PagePool, PageShape, SlotPool
 from tokenspeed.executor.ranks import join_group
 from tokenspeed.executor.sampler import SampleKernels, entries, sample
 from tokenspeed.ipc.trace import NOWHERE, Trace
+from tokenspeed.kernel_slices import KernelSlice
 from tokenspeed.machine import cores
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.build import Declared, LanguageModel, declare_model
@@ -138,6 +139,18 @@ class CpuExecutor:
     def forget(self) -> None:
         """Drop the outcomes of all plans submitted so far; those not yet begun will not run."""
         self._thread.forget()
+
+    def begin_profile(self) -> None:
+        """Raise `UserError`."""
+        raise UserError(
+            "A profile shows the kernels of a GPU, and this engine computes on the CPU; a recording without one shows "
+            "the stages of each step.",
+            code="no_profile",
+        )
+
+    def end_profile(self) -> list[KernelSlice]:
+        """Return nothing: none was begun."""
+        return []
 
     def close(self) -> None:
         """Wait for the step in hand, drop the others and give the memory back."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tokenspeed.capi import check, ffi, lib
 from tokenspeed.points import Kind, Point
@@ -54,13 +54,14 @@ NOWHERE = Trace()
 """Takes points and keeps none."""
 
 
-def trace_collections(trace: Trace) -> None:
-    """Note from now on when Python's cycle collector begins and ends: everything else stands still meanwhile."""
+def trace_collections(trace: Trace) -> Callable[[], None]:
+    """Note from now on when Python's cycle collector begins and ends: all else stands still. Returns what ends it."""
 
     def note(phase: str, info: dict[str, int]) -> None:
         trace.point(Kind.GC_BEGIN if phase == "start" else Kind.GC_END, value=info["generation"])
 
     gc.callbacks.append(note)
+    return lambda: gc.callbacks.remove(note)
 
 
 class TraceFile:

@@ -1,8 +1,8 @@
 """What can be called on the Unix socket.
 
 Owns the routes: those of the HTTP API, with the same bodies and answers, and those that only the
-owner of the process may use (`/flush_cache`, `/stats`, `/requests`). It sees calls and a way to answer, never a
-connection.
+owner of the process may use (`/flush_cache`, `/stats`, `/requests`, `/profile`). It sees calls and a
+way to answer, never a connection.
 
 Invariant: every call is answered by a `Reply`, by chunks and an `End`, or by a `Failure`.
 """
@@ -14,6 +14,8 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from tokenspeed.caller import CALLER, Caller, trace_context
 from tokenspeed.engine.batch import Batch
@@ -43,6 +45,12 @@ STATUS_OK = 200
 log = logging.getLogger("tokenspeed.server")
 
 
+class ProfileAsk(msgspec.Struct, frozen=True):
+    """The body of `/profile`."""
+
+    seconds: float
+
+
 class Calls:
     """The routes onto `engine`."""
 
@@ -69,6 +77,7 @@ class Calls:
             "/flush_cache": self._flush_cache,
             "/stats": self._stats,
             "/requests": self._requests,
+            "/profile": self._profile,
         }
         if metrics is not None:
             self._routes["/metrics"] = partial(self._metrics, metrics)
@@ -146,6 +155,10 @@ class Calls:
     async def _requests(self, call: Call, send: Send) -> None:
         query = decode_msgpack(bytes(call.body), RequestsQuery)
         await send(Reply(200, found(self._engine, query.id)))
+
+    async def _profile(self, call: Call, send: Send) -> None:
+        asked = decode_msgpack(bytes(call.body), ProfileAsk)
+        await send(Reply(200, {"path": str(await self._engine.profile(asked.seconds))}))
 
 
 def failure(error: TokenSpeedError) -> Failure:

@@ -62,7 +62,7 @@ class Planner {
   std::vector<Request *> prefilling_;
   std::vector<Chunk> chunks_;
   int32_t pages_listed_ = 0;
-  int32_t waits_told_ = 0;          // to so many waiting requests,
+  int32_t waits_told_ = 0;            // to so many waiting requests,
   ts_wait wait_told_ = TS_WAIT_TURN;  // for this reason, the trace was told that they wait
   bool full_ = false;  // someone who goes first found no room: nothing new in this plan
 };

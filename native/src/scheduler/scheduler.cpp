@@ -195,8 +195,8 @@ int32_t Scheduler::result(int64_t now_us, StepId id, int32_t step_us,
 }
 
 // Returns whether `outcome` was filled in: the row was sampled and its request was live.
-bool Scheduler::close_row(StepId step, const StepRow &row, bool failed, std::span<const int32_t> ids,
-                          ts_outcome &outcome) {
+bool Scheduler::close_row(StepId step, const StepRow &row, bool failed,
+                          std::span<const int32_t> ids, ts_outcome &outcome) {
   Request &request = *row.request;
   const bool live = is_live(request.kind()) ||
                     (planted(Bug::kRowAfterEndDelivered) && request.kind() == Kind::kFinished);
