@@ -181,8 +181,8 @@ class Connection(HttpToolsProtocol):
 
     def _ident(self) -> str:
         """Return the id of the request that is being read, the client's if it has told it already."""
-        # Before the first head there are no headers; after it, those of the newest one.
-        told = dict(getattr(self, "headers", ())).get(b"x-request-id", b"")
+        headers = self.headers or ()  # None before the first head, whatever uvicorn's types say
+        told = dict(headers).get(b"x-request-id", b"")
         return request_id(told.decode("latin-1"))
 
     def _is_answering(self) -> bool:
