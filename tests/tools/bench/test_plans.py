@@ -139,7 +139,8 @@ def test_a_raw_file_is_a_trace_of_its_lengths_and_times(tmp_path: Path) -> None:
     ]
     writer = raw.Writer(path)
     run = made.run(mode="agentic", workload={"system_tokens": 30, "repository_tokens": 20, "turns": "2"})
-    for line in (run, *requests, summarise(run, requests)):
+    lines: list[raw.Line] = [run, *requests, summarise(run, requests)]
+    for line in lines:
         writer.write(line)
     writer.close()
     first, second = planned(agentic, f"--trace {path}").sessions
