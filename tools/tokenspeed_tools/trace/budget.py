@@ -1,7 +1,6 @@
 """`trace budget`: where each microsecond of the median and of the p99 step went.
 
-Owns the command and its two forms, a table and JSON. It does not know how time is assigned to rows
-(`critical`, `delivery`) nor how the median one is chosen (`typical`).
+Owns the command and the table. It does not know how the account is made (`account`).
 
 Invariant: the rows of a table add up to its total.
 """
@@ -16,32 +15,18 @@ from typing import Any
 
 import msgspec
 
-from tokenspeed.errors import UserError
-from tokenspeed_tools.trace.cost import Cost, cost_of
-from tokenspeed_tools.trace.critical import COMPUTE_ROWS, OTHER, ROWS, Budget, budgets
-from tokenspeed_tools.trace.delivery import LEGS, Way, ways
+from tokenspeed_tools.trace.account import KINDS, Account, account_of, told
+from tokenspeed_tools.trace.critical import COMPUTE_ROWS, ROWS, Budget
+from tokenspeed_tools.trace.delivery import LEGS
 from tokenspeed_tools.trace.engines import add_engine, find_engine
 from tokenspeed_tools.trace.past import Past
-from tokenspeed_tools.trace.reasons import reasons
+from tokenspeed_tools.trace.reasons import Usual, reasons
 from tokenspeed_tools.trace.recording import Recording, load, record
-from tokenspeed_tools.trace.steps import Span
-from tokenspeed_tools.trace.typical import Typical, Whole
+from tokenspeed_tools.trace.typical import Typical
 from tokenspeed_tools.trace.words import US, counted, duration
 
-KINDS = {"decode": "decode only", "mixed": "decode and prompts", "prefill": "prompts only"}
 LINE = "  {:<38} {:>12} {:>7} {:>12} {:>7}"
 SLOW_SHARE = 0.1  # a p99 step that is so much longer than the median needs no reason
-
-
-class Account(msgspec.Struct, frozen=True):
-    """All that `budget` tells: the steps, by kind, what follows them, and what the points cost."""
-
-    seconds: float
-    steps: Typical[Budget]
-    kinds: dict[str, Typical[Budget]]
-    tokens: Typical[Way] | None
-    cost: Cost
-    points_lost: int
 
 
 def main(argv: list[str]) -> int:
@@ -71,24 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, times in microseconds")
     return parser
-
-
-def account_of(recording: Recording) -> Account:
-    """Return the account of `recording`. Raises `UserError` if it holds no two steps."""
-    found = budgets(recording.points)
-    if not found:
-        raise UserError("No two steps lie in the points: send a request, or watch for longer with --seconds N.")
-    span = Span(found[0].span.begin_ns, found[-1].span.end_ns)
-    of_kind = {kind: [each for each in found if each.step.kind == kind] for kind in KINDS}
-    tokens = ways(recording.points)
-    return Account(
-        seconds=(span.end_ns - span.begin_ns) / 1e9,
-        steps=Typical(found),
-        kinds={kind: Typical(each) for kind, each in of_kind.items() if each},
-        tokens=Typical(tokens) if tokens else None,
-        cost=cost_of(recording.points, span, len(found)),
-        points_lost=recording.points_lost,
-    )
 
 
 def page(account: Account, past: Past) -> Iterator[str]:
@@ -127,8 +94,8 @@ def _table(typical: Typical[Any], order: Sequence[str], device: Sequence[str]) -
     for row in typical.rows(order):
         yield _line(row, typical.median_rows.get(row, 0.0), typical.p99_rows.get(row, 0.0), typical)
     if device:
-        without = (sum(ns for row, ns in rows.items() if row not in device) for rows in _both(typical))
-        yield _line("the device stood still", *without, typical)
+        stood = [sum(ns for row, ns in rows.items() if row not in device) for rows in _both(typical)]
+        yield _line("the device stood still", stood[0], stood[1], typical)
     yield _line("total", typical.median_ns, typical.p99_ns, typical)
 
 
@@ -148,8 +115,9 @@ def unusual(typical: Typical[Budget], past: Past) -> str:
         return "nothing, it is as good as the median step."
     more = {row: ns - typical.median_rows.get(row, 0.0) for row, ns in typical.p99_rows.items()}
     row = max(more, key=lambda each: more[each])
-    tokens = round(median(each.step.prompt_tokens for each in typical.middle))
-    why = reasons(past, typical.p99.step, typical.p99.span, excess, tokens)
+    steps = [each.step for each in typical.middle]
+    usual = Usual(round(median(step.rows for step in steps)), round(median(step.prompt_tokens for step in steps)))
+    why = reasons(past, typical.p99.step, typical.p99.span, excess, usual)
     return f"{duration(excess)} longer, {duration(more[row])} of it in {row!r}; {why}."
 
 
@@ -161,41 +129,3 @@ def _cost(account: Account) -> str:
         f"{cost.python_per_step:.0f} from Python at {cost.python_ns:.0f} ns: {cost.step_ns / US:.0f} µs, "
         f"{share:.2%} of the median step, spread over all processes"
     )
-
-
-def told(account: Account) -> dict[str, Any]:
-    """Return the account as plain values, times in microseconds."""
-    return {
-        "seconds": round(account.seconds, 6),
-        "points_lost": account.points_lost,
-        "steps": _typical(account.steps),
-        "kinds": {
-            kind: {**_typical(each), "rows_per_step": median(one.step.rows for one in each.wholes)}
-            for kind, each in account.kinds.items()
-        },
-        "tokens": None if account.tokens is None else _typical(account.tokens),
-        "cost": {**msgspec.structs.asdict(account.cost), "step_us": _us(account.cost.step_ns)},
-    }
-
-
-def _typical(typical: Typical[Any]) -> dict[str, Any]:
-    return {
-        "count": typical.count,
-        "accounted": round(typical.accounted, 6),
-        "median_us": _us(typical.median_ns),
-        "median_rows_us": {row: _us(ns) for row, ns in typical.median_rows.items()},
-        "p99_us": _us(typical.p99_ns),
-        "p99_rows_us": {row: _us(ns) for row, ns in typical.p99_rows.items()},
-        "p99_step": _number(typical.p99),
-    }
-
-
-def _number(whole: Whole) -> int:
-    return whole.step.number
-
-
-def _us(ns: float) -> float:
-    return round(ns / US, 3)
-
-
-__all__ = ["OTHER", "Account", "account_of", "main", "page", "told", "unusual"]

@@ -152,7 +152,8 @@ class _Ways:
         cause = None if turn is None or planned is None else self._last_result(turn, planned)
         if cause is None and turn is not None:
             begin = max(begin, turn.begin_ns)  # it had nothing to do before
-        device_ns = max(begin, min(step.first(Kind.COMPUTE_BEGIN, Kind.LAUNCHED) or begin, end))
+        computes_ns = step.first(Kind.COMPUTE_BEGIN, Kind.LAUNCHED)
+        device_ns = end if computes_ns is None else max(begin, min(computes_ns, end))
         idle = fill(Span(begin, device_ns), self._way(cause, turn, step))
         return Budget(step, Span(begin, end), (*idle, *fill(Span(device_ns, end), _computed(step, end))))
 

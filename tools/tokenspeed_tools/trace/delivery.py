@@ -21,9 +21,14 @@ TEXT = "detokenizer: ids become text"
 TEXT_RING = "text: ring to the engine"
 ENGINE = "engine: takes the text"
 WRITE = "door: writes to the socket"
-OF_STEP = ((Kind.IDS_DOWN, WAKES), (Kind.RESULT_SENT, RESULT_SENT), (Kind.RESULT_RECEIVED, RESULT_RING))
-OF_STEP += ((Kind.APPLIED, APPLY), (Kind.BATCH_SENT, BATCH))
-LEGS = (*(row for _, row in OF_STEP), BATCH_RING, TEXT, TEXT_RING, ENGINE, WRITE)
+OF_STEP = {
+    Kind.IDS_DOWN: WAKES,
+    Kind.RESULT_SENT: RESULT_SENT,
+    Kind.RESULT_RECEIVED: RESULT_RING,
+    Kind.APPLIED: APPLY,
+    Kind.BATCH_SENT: BATCH,
+}
+LEGS = (*OF_STEP.values(), BATCH_RING, TEXT, TEXT_RING, ENGINE, WRITE)
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -72,7 +77,7 @@ def ways(points: Points) -> list[Way]:
             if step is None or not {Kind.COMPUTE_END, Kind.BATCH_SENT} <= step.times.keys():
                 continue
             begin, sent = step.times[Kind.COMPUTE_END], step.times[Kind.BATCH_SENT]
-            marks = [Mark(step.times[kind], row) for kind, row in OF_STEP if kind in step.times]
+            marks = [Mark(step.times[kind], row) for kind, row in OF_STEP.items() if kind in step.times]
             taken, received = detokenizer.at(text), engine.at(delta)
             marks += [Mark(max(sent, taken.begin_ns) if taken else text, BATCH_RING), Mark(text, TEXT)]
             marks += [Mark(max(text, received.begin_ns) if received else delta, TEXT_RING), Mark(delta, ENGINE)]

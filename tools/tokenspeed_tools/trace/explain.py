@@ -111,9 +111,8 @@ def _head(life: Life, story: Story) -> Iterator[str]:
     verb = f"is open since {duration(life.e2e_ns)}" if life.is_open else f"{_ended(life)} after {duration(life.e2e_ns)}"
     yield f"request {life.request} {verb}"
     cached = f", {life.cached_tokens:,} of them cached" if life.cached_tokens else ""
-    yield (
-        f"  {counted(life.prompt_tokens, 'prompt token')}{cached}; {counted(life.output_tokens, 'token')} out{_speed(life)}"
-    )
+    prompt = f"{counted(life.prompt_tokens, 'prompt token')}{cached}"
+    yield f"  {prompt}; {counted(life.output_tokens, 'token')} out{_speed(life)}"
     waits = [(ns, cause) for ns, cause in story.waits() if ns >= WAIT_NS_MIN][:WAITS_TOLD]
     if waits:
         yield "  waited longest:"
@@ -146,7 +145,7 @@ def _missing(past: Past, life: Life, recording: Recording) -> Iterator[str]:
         yield "  Its beginning is no longer in the buffers; times count from the oldest point that is left."
     actors = [actor for actor in past.missing(life) if actor != "engine" or not life.is_whole]
     if actors:
-        yield f"  Older points of {listed(sorted(actors), 5)} are overwritten: parts of this life are told without them."
+        yield f"  Older points of {listed(sorted(actors), 5)} are overwritten: this life is told without them."
     if recording.points_lost:
         yield f"  {counted(recording.points_lost, 'point')} went unread while this was recorded; parts may be missing."
 

@@ -225,5 +225,7 @@ def _parts(changes: Sequence[Change], begin: int, end: int) -> Iterator[LifePart
 def _counts(change: Change, now: LifePart) -> bool:
     if change.ends:
         return now.step is change.step
+    if (change.doing, change.step, change.wait) == (now.doing, now.step, now.wait):
+        return False  # it goes on
     # A step that was under way when the request gave its pages up.
     return change.step is None or now.doing is not Doing.RETRACTED

@@ -48,9 +48,7 @@ class Past:
         self._own = _by_request(points)
         self._steps_of = _steps_by_request(self.steps)
         self._running = _running(points.get("scheduler", ()))
-        self._encoded = sorted(
-            (span, request) for request, own in self._own.items() for span in _encodings(own)
-        )
+        self._encoded = sorted((span, request) for request, own in self._own.items() for span in _encodings(own))
         self._engine = [point.time_ns for point in points.get("engine", ())]
 
     @property
@@ -68,8 +66,8 @@ class Past:
         return self.steps[bisect_right(self._ends, span.begin_ns) : bisect_left(self._ends, span.end_ns)]
 
     def running(self, time_ns: int) -> int:
-        """Return how many requests held a slot just before `time_ns`."""
-        index = bisect_left(self._running, time_ns, key=itemgetter(0)) - 1
+        """Return how many requests held a slot from `time_ns` on."""
+        index = bisect_right(self._running, time_ns, key=itemgetter(0)) - 1
         return self._running[index][1] if index >= 0 else 0
 
     def engine_points(self, span: Span) -> int:

@@ -8,6 +8,7 @@ Invariant: a reason names something that was noted inside the step's time; witho
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tokenspeed_tools.trace.past import Past
 from tokenspeed_tools.trace.steps import Span, Step
@@ -15,15 +16,23 @@ from tokenspeed_tools.trace.words import duration, listed, prompt_tokens, reques
 
 UNKNOWN = "nothing was noted that explains it: other work on this machine is likely"
 SHARE_MIN = 0.1  # of the excess: what stopped an actor for less explains nothing
-TOKENS_TIMES = 1.25  # so much more than the median is worth a word
+MORE_TIMES = 1.25  # so much more than the median is worth a word
 
 
-def reasons(past: Past, step: Step, span: Span, excess_ns: float, tokens: int = 0, *, but: int = 0) -> str:
-    """Return why `step`, which took `span`, was `excess_ns` longer than its like, which have `tokens` of prompts.
+class Usual(NamedTuple):
+    """What the steps that one is held against have: rows (0: not known) and prompt tokens."""
+
+    rows: int = 0
+    prompt_tokens: int = 0
+
+
+def reasons(past: Past, step: Step, span: Span, excess_ns: float, usual: Usual, *, but: int = 0) -> str:
+    """Return why `step`, which took `span`, was `excess_ns` longer than usual.
 
     Chunks of the request `but` are no reason.
     """
-    found = [*_chunks(step, tokens, but), *_collections(past, span, excess_ns), *_rings(past, span)]
+    found = [*_chunks(step, usual.prompt_tokens, but), *_rows(step, usual.rows)]
+    found += [*_collections(past, span, excess_ns), *_rings(past, span)]
     if not found:
         found += _encodings(past, span)
     found += _starts(past, span)
@@ -32,9 +41,14 @@ def reasons(past: Past, step: Step, span: Span, excess_ns: float, tokens: int = 
 
 def _chunks(step: Step, tokens: int, but: int) -> Iterator[str]:
     others = {request: count for request, count in step.chunks.items() if request != but}
-    if sum(others.values()) > TOKENS_TIMES * tokens:
+    if sum(others.values()) > MORE_TIMES * tokens:
         usual = f" (median {tokens:,})" if tokens else ""
         yield f"it computed {prompt_tokens(others)}{usual}"
+
+
+def _rows(step: Step, rows: int) -> Iterator[str]:
+    if rows and step.rows > MORE_TIMES * rows:
+        yield f"it had {step.rows} rows (median {rows})"
 
 
 def _collections(past: Past, span: Span, excess_ns: float) -> Iterator[str]:

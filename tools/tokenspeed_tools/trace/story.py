@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tokenspeed.points import Kind, Wait
 from tokenspeed_tools.trace.life import Doing, Life, LifePart
 from tokenspeed_tools.trace.past import Past
-from tokenspeed_tools.trace.reasons import reasons
+from tokenspeed_tools.trace.reasons import Usual, reasons
 from tokenspeed_tools.trace.steps import Span
 from tokenspeed_tools.trace.words import MS, counted, duration, listed, prompt_tokens
 
@@ -65,7 +65,8 @@ class Story:
                 sums[entry.cause] = sums.get(entry.cause, 0) + entry.ns
         for part in self._life.of(*IN_DECODE):
             if cause := self._slowed(part):
-                sums[cause] = sums.get(cause, 0) + part.ns - (self._decode_ns if part.doing is Doing.DECODE else 0)
+                usual = round(self._decode_ns) if part.doing is Doing.DECODE else 0
+                sums[cause] = sums.get(cause, 0) + part.ns - usual
         if client := sum(self._client_waits()):
             sums["for the client, which read slowly"] = client
         return sorted(((ns, cause) for cause, ns in sums.items()), reverse=True)
@@ -105,7 +106,7 @@ class Story:
                 return "", ""
 
     def _admission(self, part: LifePart) -> str:
-        running = counted(self._past.running(part.end_ns), "request")
+        running = counted(self._past.running(part.begin_ns), "request")
         match part.wait:
             case Wait.SLOTS:
                 return f"every slot was taken, {running} ran"
@@ -203,7 +204,7 @@ class Story:
         if part.step is None:
             return f"{at} between two of its steps: {self._absent(part)}"
         excess = part.ns - self._decode_ns
-        why = reasons(self._past, part.step, _span(part), excess, but=self._life.request)
+        why = reasons(self._past, part.step, _span(part), excess, Usual(), but=self._life.request)
         return f"{at} in step {part.step.number}: {why}"
 
     def _absent(self, part: LifePart) -> str:
