@@ -150,7 +150,7 @@ def test_a_terminal_is_drawn_over_and_left_as_it_was(terminal: _Terminal, by: st
     screen = terminal.shown[begin + len(BEGIN) :]
     assert screen.startswith(HOME)
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).split("\r\n")
-    assert len(lines) == 24
+    assert 10 < len(lines) <= 24
     assert lines[0].startswith(" TokenSpeed 0.1.0")
     if by == "key":
         terminal.press(b"x")  # which does nothing
