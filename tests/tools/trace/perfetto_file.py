@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
 
@@ -90,16 +89,23 @@ class _Reader:
         (stack if event.type == BEGIN else self.found).append(found)
 
 
+def trace_processor() -> str | None:
+    """Return where Perfetto's trace processor is: what TRACE_PROCESSOR says, else on the PATH, else None."""
+    found = os.environ.get(VARIABLE) or shutil.which("trace_processor_shell")
+    return found if found and os.access(found, os.X_OK) else None
+
+
+NO_PROCESSOR = (
+    f"no trace processor: {VARIABLE} is {os.environ.get(VARIABLE)!r} and trace_processor_shell is not on the PATH; "
+    "the file was checked by its descriptors alone"
+)
+
+
 @contextlib.contextmanager
 def asked(path: Path) -> Iterator[TraceProcessor]:
-    """Yield Perfetto's trace processor with the file at `path`; skip where there is none."""
-    binary = os.environ.get(VARIABLE) or shutil.which("trace_processor_shell")
-    if binary is None or not os.access(binary, os.X_OK):
-        pytest.skip(
-            f"no trace processor: {VARIABLE} is {os.environ.get(VARIABLE)!r} and trace_processor_shell is not on the "
-            "PATH; the file was checked by its descriptors alone"
-        )
-    processor = TraceProcessor(trace=str(path), config=TraceProcessorConfig(bin_path=binary))
+    """Yield Perfetto's trace processor with the file at `path`; there must be one."""
+    config = TraceProcessorConfig(bin_path=trace_processor())
+    processor = TraceProcessor(trace=str(path), config=config)
     try:
         yield processor
     finally:

@@ -125,7 +125,7 @@ def test_shares_tell_where_time_went() -> None:
 def test_a_step_under_way_is_computing() -> None:
     shares = Shares(0)
     shares.feed(_of("executor", (100, Kind.COMPUTE_BEGIN, 1, 0)))
-    assert shares.shares(1000 * MS, 1.0) == {"compute": pytest.approx(0.9), IDLE: pytest.approx(0.1)}
+    assert shares.shares(1000 * MS, 1.0) == {"compute: now": pytest.approx(0.9), IDLE: pytest.approx(0.1)}
 
 
 @settings(max_examples=25)
