@@ -292,7 +292,7 @@ typedef struct {
   int32_t openings_len, rows_len, ids_len, pages_len;
   uint64_t step;
   int32_t sample_rows;
-  int32_t zero;
+  int32_t tokens; /* of all rows */
 } ts_plan;
 
 typedef struct {
@@ -305,6 +305,8 @@ typedef struct {
 
 typedef struct {
   int64_t steps, retractions, tokens_prefilled, tokens_decoded, tokens_cached, step_us;
+  int64_t tokens_retracted;    /* computed tokens that retractions made to be computed again */
+  int64_t losses, tokens_lost; /* the same of running requests, for want of the executor */
   int32_t requests_waiting, requests_running, steps_in_flight, tombstones;
   int32_t pages_total[4]; /* page 0 left out: the classes sum to it */
   int32_t pages_free[4], pages_owned[4], pages_cached_idle[4], pages_cached_leased[4];

@@ -47,7 +47,7 @@ class Visit(NamedTuple):
 @pytest.fixture(scope="module")
 def visit(server: Server) -> Visit:
     """Let clients ask, then look at what the engine remembers."""
-    return asyncio.run(_visit(server, 10))
+    return asyncio.run(_visit(server, 6))
 
 
 async def _visit(server: Server, tokens: int) -> Visit:

@@ -21,7 +21,7 @@ from tokenspeed.points import Kind
 def _slow_last_step(*during: Kind) -> tuple[Recording, Past]:
     tape = one_request(20)
     tape.open(2)
-    tape.plan(21, {}, 2)
+    tape.plan(21, {}, 1)
     tape.launch(21)
     tape.compute(21, ends=False)
     for kind in during:
@@ -61,6 +61,16 @@ def test_a_collection_that_took_the_time_is_the_reason() -> None:
     tape.note("executor", Kind.COMPUTE_END, 0, 6)
     said = unusual(account_of(recorded(tape.points, tape.now_ns)).kinds["decode"], Past(tape.points, tape.now_ns))
     assert "Python's cycle collector stopped the executor for 401 µs" in said
+
+
+def test_more_rows_are_a_reason() -> None:
+    tape = one_request(5)
+    tape.plan(6, {}, 4)
+    tape.launch(6)
+    tape.now_ns += 400_000
+    tape.compute(6)
+    said = unusual(account_of(recorded(tape.points, tape.now_ns)).kinds["decode"], Past(tape.points, tape.now_ns))
+    assert "it had 4 rows (median 1)" in said
 
 
 def test_kinds_are_told_apart_and_json_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

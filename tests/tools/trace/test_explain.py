@@ -9,6 +9,7 @@ from tokenspeed_tools.trace import command
 from tokenspeed_tools.trace.recording import save
 
 from tests.tools.trace.histories import Points, one_request, recorded
+from tokenspeed.client import Client
 from tokenspeed.points import Kind
 
 
@@ -55,6 +56,23 @@ def test_another_id_needs_a_running_server(tmp_path: Path, capsys: pytest.Captur
     socket = tmp_path / "no.sock"
     assert _explain(one_request(1).points, tmp_path, "--request", "chatcmpl-1", "--socket", str(socket)) == 1
     assert f"'chatcmpl-1' is no number, and no server at {socket}" in capsys.readouterr().err
+
+
+def test_the_server_knows_the_numbers_of_other_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = tmp_path / "a.sock"
+    socket.touch()
+    asked: list[tuple[str, object]] = []
+
+    def call(client: Client, path: str, body: object) -> tuple[int, dict[str, list[int]]]:
+        asked.append((path, body))
+        return 200, {"requests": [1]}
+
+    monkeypatch.setattr(Client, "call", call)
+    assert _explain(one_request(1).points, tmp_path, "--request", "chatcmpl-1", "--socket", str(socket)) == 0
+    assert asked == [("/requests", {"id": "chatcmpl-1"})]
+    assert capsys.readouterr().out.startswith("request 1 ended")
 
 
 def test_a_prompt_of_many_parts_is_told_in_few_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

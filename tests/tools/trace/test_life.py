@@ -89,6 +89,19 @@ def test_pages_given_up_and_a_dead_executor_are_told_apart() -> None:
     assert "the executor died and was started again; 100 tokens to be computed again" in _texts(tape, 2)
 
 
+def test_a_step_that_never_began_is_no_part_of_a_life() -> None:
+    tape = Tape()
+    tape.open(1)
+    tape.note("scheduler", Kind.ADMITTED, 1)
+    for step in (1, 2):
+        tape.plan(step, {1: 50}, 1)
+        tape.launch(step)
+    tape.compute(1, ends=False)
+    tape.note("scheduler", Kind.RETRACTED, 1, value=100)
+    _, life = _life(tape)
+    assert [part.step.number for part in life.parts if part.step] == [1]
+
+
 def test_slow_steps_and_gaps_name_whose_prompt_it_was() -> None:
     tape = one_request(1)  # request 1; then request 2 decodes beside the prompt of request 3
     for request in (2, 3):

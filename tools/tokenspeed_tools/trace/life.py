@@ -121,6 +121,11 @@ class Life(msgspec.Struct, frozen=True):
         """Return when `kind` was noted, in order."""
         return [point.time_ns for point in self.points if point.kind is kind]
 
+    def value(self, kind: Kind, part: LifePart) -> int:
+        """Return the value of the last `kind` up to the begin of `part`, 0 if there was none."""
+        values = (p.value for p in reversed(self.points) if p.kind is kind and p.time_ns <= part.begin_ns)
+        return next(values, 0)
+
     def of(self, *doing: Doing) -> list[LifePart]:
         """Return the parts in which it did one of `doing`."""
         return [part for part in self.parts if part.doing in doing]

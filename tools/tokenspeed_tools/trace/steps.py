@@ -64,8 +64,11 @@ class Step(msgspec.Struct, eq=False):
 
     @property
     def begin_ns(self) -> int | None:
-        """Return when its device began, else when it was planned."""
-        return self.first(Kind.COMPUTE_BEGIN, Kind.LAUNCHED, Kind.PLANNED, Kind.CHUNK)
+        """Return when its device began; if that is not among the points, when a step that has ended was queued."""
+        begin = self.first(Kind.COMPUTE_BEGIN)
+        if begin is None and self.end_ns is not None:
+            return self.first(Kind.LAUNCHED, Kind.PLANNED, Kind.CHUNK)
+        return begin
 
     @property
     def end_ns(self) -> int | None:

@@ -24,6 +24,7 @@ SLOW_TIMES = 1.5  # longer than so many medians
 SLOW_TOLD = 5
 CHUNKS_TOLD = 6
 CLIENT_NS = 50 * MS  # a write that takes longer waits for the client
+GAP_SHARE = 0.05  # of the chunk before: a gap that is shorter is told with it
 GAP_NS = 1 * MS  # between two steps: less is the engine's own work
 WAITING = {
     Doing.ENCODE_WAIT: "for a thread of the tokenizer",
@@ -93,7 +94,7 @@ class Story:
             case Doing.ADMISSION:
                 return self._admission(part), self._meanwhile(part)
             case Doing.ADMITTED:
-                cached = self._life.cached_tokens
+                cached = self._life.value(Kind.ADMITTED, part)
                 found = f"{counted(cached, 'token')} of the prompt found in the cache" if cached else ""
                 return self._behind(part), found
             case Doing.RETRACTED:
@@ -134,8 +135,7 @@ class Story:
         return f"behind step {steps[-1].number}, which {had}"
 
     def _retracted(self, part: LifePart) -> tuple[str, str]:
-        given = [p.value for p in self._life.points if p.kind is Kind.RETRACTED and p.time_ns <= part.begin_ns]
-        again = f"{counted(given[-1], 'token')} to be computed again" if given else ""
+        again = f"{counted(self._life.value(Kind.RETRACTED, part), 'token')} to be computed again"
         restarted = [actor for time_ns, actor in self._past.starts if part.begin_ns <= time_ns <= part.end_ns]
         if "executor" in restarted:
             return "the executor died and was started again", again
@@ -144,12 +144,26 @@ class Story:
     def _prompt(self, parts: Sequence[LifePart]) -> Iterator[Entry]:
         """Tell the parts of a prompt, those in the middle of many together."""
         chunks = [part for part in parts if part.doing is Doing.PROMPT]
-        if len(chunks) > CHUNKS_TOLD:
-            cut, end = parts.index(chunks[2]), parts.index(chunks[-2])
-            yield from map(self._chunk, parts[:cut])
-            yield self._chunks(parts[cut:end])
-            parts = parts[end:]
-        yield from map(self._chunk, parts)
+        if len(chunks) <= CHUNKS_TOLD:
+            yield from self._each_chunk(parts)
+            return
+        cut, end = parts.index(chunks[2]), parts.index(chunks[-2])
+        yield from self._each_chunk(parts[:cut])
+        yield self._chunks(parts[cut:end])
+        yield from self._each_chunk(parts[end:])
+
+    def _each_chunk(self, parts: Sequence[LifePart]) -> Iterator[Entry]:
+        """Tell parts one by one, a short gap together with what was before it."""
+        told: Entry | None = None
+        for part in parts:
+            if told and part.step is None and part.ns < GAP_SHARE * told.ns and not self._past.steps_in(_span(part)):
+                told = told._replace(ns=told.ns + part.ns)
+                continue
+            if told:
+                yield told
+            told = self._chunk(part)
+        if told:
+            yield told
 
     def _chunk(self, part: LifePart) -> Entry:
         if part.step is None:
