@@ -39,6 +39,7 @@ ROUTES = (
     "/v1/models/{model:path}",
     "/health",
     "/ready",
+    "/version",
     "/flush_cache",
     "/stats",
     "/requests",

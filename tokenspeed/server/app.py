@@ -22,7 +22,7 @@ from tokenspeed.server.apis import apis
 from tokenspeed.server.doorman import Access, Doorman
 from tokenspeed.server.errors import HANDLERS
 from tokenspeed.server.generation import GenerationDoor
-from tokenspeed.server.health import HealthDoor, Probes
+from tokenspeed.server.health import HealthDoor, Probes, version
 from tokenspeed.server.identity import Identity
 from tokenspeed.server.lookups import LOOKUPS, LookupDoor
 from tokenspeed.server.metrics import Counted, Metrics, MetricsDoor
@@ -54,6 +54,7 @@ def build_app(
         Route("/v1/models/{model:path}", models.one, methods=["GET"]),
         Route("/health", health.live, methods=["GET"]),
         Route("/ready", health.ready, methods=["GET"]),
+        Route("/version", version, methods=["GET"]),
         Route("/flush_cache", admin.flush_cache, methods=["POST"]),
         Route("/stats", admin.stats, methods=["GET"]),
         Route("/requests", admin.requests, methods=["GET"]),
