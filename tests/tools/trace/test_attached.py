@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -20,8 +19,7 @@ from tokenspeed_tools.trace.past import Past
 from tokenspeed_tools.trace.recording import Recording, record
 
 from tests.conftest import Record
-from tests.e2e.served import Server, serving
-from tests.tiny import demo_path
+from tests.e2e.served import Server
 
 CLIENTS = 8
 ACCOUNTED_MIN = 0.97
@@ -44,13 +42,6 @@ class Visit(NamedTuple):
     heard: list[Heard]
     alone_until_ns: int
     recording: Recording
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """Serve the demo model."""
-    with serving(demo_path()) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

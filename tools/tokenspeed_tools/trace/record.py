@@ -76,7 +76,8 @@ def _recorded(path: Path, options: argparse.Namespace, screen: Screen) -> Record
     def on_poll(passed_s: float, points: int) -> None:
         if call is not None:
             call.check()
-        of = f"{options.seconds:g} s" if passed_s < options.seconds else f"{options.seconds:g} s, waits for the kernels"
+        late = ", waits for the kernels" if call is not None and passed_s > options.seconds else ""
+        of = f"{options.seconds:g} s{late}"
         screen.progress(f"record {min(passed_s, options.seconds):.1f}/{of}, {points:,} points")
 
     goes_on = call.is_alive if call is not None else lambda: False

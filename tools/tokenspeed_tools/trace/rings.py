@@ -1,13 +1,15 @@
 """Messages on the rings: which receive belongs to which send, and what waits in between.
 
-Owns the pairing. A ring keeps the order, so the oldest message that has the size is the one; what lay on a
-ring that was replaced, and what was sent before the recording began, stays without its other half.
+Owns the pairing. A ring keeps the order, and sizes tell where the two sides' points begin: buffers reach
+back differently far. What lay on a ring that was replaced, and what was sent before the oldest point, stays
+without its other half.
 
 Invariant: a message is received once by each reader, never before it was sent.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -17,7 +19,7 @@ from typing import NamedTuple
 from tokenspeed.observe.attach import EdgeEntry
 from tokenspeed.points import Kind, Point
 
-AHEAD = 64  # messages of an old ring, at most, that are passed over in the search
+AHEAD = 64  # messages, at most, that were under way at the begin, or lay on a ring that was replaced
 
 
 class Message(NamedTuple):
@@ -58,12 +60,34 @@ def _of(points: Sequence[Point], kind: Kind, edge: int) -> list[Point]:
 
 
 def _paired(sent: Sequence[Point], received: Sequence[Point]) -> Iterator[tuple[Point, Point]]:
+    sent, received = _aligned(sent, received)
     waiting = deque(sent)
     for end in received:
         ahead = enumerate(islice(waiting, AHEAD))
-        fits = (index for index, begin in ahead if begin.value == end.value and begin.time_ns <= end.time_ns)
-        index = next(fits, None)
+        index = next((index for index, begin in ahead if _fits(begin, end)), None)
         if index is not None:
             for _ in range(index):
                 waiting.popleft()
             yield waiting.popleft(), end
+
+
+def _aligned(sent: Sequence[Point], received: Sequence[Point]) -> tuple[Sequence[Point], Sequence[Point]]:
+    """Leave out of both what has no other half at the begin: all that remains fits, with the least time between."""
+    if not sent or not received:
+        return (), ()
+    sent = sent[max(0, bisect_right(sent, received[0].time_ns, key=_time) - AHEAD) :]
+    received = received[bisect_left(received, sent[0].time_ns, key=_time) :]
+    for shift in range(min(AHEAD, len(sent)), -AHEAD - 1, -1):
+        begins, ends = sent[max(0, shift) :], received[max(0, -shift) :]
+        window = min(AHEAD, len(ends))
+        if len(begins) >= window and all(map(_fits, begins[:window], ends[:window])):
+            return begins, ends
+    return sent, received
+
+
+def _fits(begin: Point, end: Point) -> bool:
+    return begin.value == end.value and begin.time_ns <= end.time_ns
+
+
+def _time(point: Point) -> int:
+    return point.time_ns

@@ -8,6 +8,7 @@ Invariant: leaving the context restores the terminal, also after a signal that e
 
 from __future__ import annotations
 
+import os
 import select
 import shutil
 import signal
@@ -25,7 +26,8 @@ from tokenspeed_tools.trace.top_view import Line, Style, frame
 BEGIN, END = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # another screen, without a cursor
 HOME, REST_OF_LINE, REST_OF_SCREEN, PLAIN = "\x1b[H", "\x1b[K", "\x1b[J", "\x1b[0m"
 BLOCKS = str.maketrans("█▉▊▋▌▍▎▏", "####--- ")  # where there are no such characters
-QUIT = ("q", "Q", "\x1b")
+QUIT = frozenset(b"qQ")
+KEYS_MAX = 64  # pressed at once
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -92,7 +94,10 @@ class Terminal(Screen):
         if self._keys is None:
             return super().pause(seconds)
         ready, _, _ = select.select([self._keys], [], [], seconds)
-        return bool(ready) and self._keys.read(1) in (*QUIT, "")
+        if not ready:
+            return False
+        pressed = os.read(self._keys.fileno(), KEYS_MAX)
+        return not pressed or not QUIT.isdisjoint(pressed)
 
     def show(self, now: Snapshot) -> None:
         """Show the state `now`."""

@@ -34,8 +34,9 @@ GROUPS = {
     **{row: row for row in critical.COMPUTE_ROWS},
     critical.OTHER: "other",
 }
+NOW = "compute: now"  # the step that the device is at
 IDLE = "idle"
-ORDER = (*dict.fromkeys(GROUPS.values()), IDLE)
+ORDER = (*dict.fromkeys(GROUPS.values()), NOW, IDLE)
 # What the budget looks at; results and chunks of each request are many and not needed.
 WANTED = frozenset(
     (*(kind for kind in Kind if Kind.PLAN_BEGIN <= kind <= Kind.BATCH_SENT), Kind.TURN_BEGIN, Kind.TURN_END)
@@ -67,7 +68,7 @@ class Shares:
             for row, part_begin_ns, part_end_ns in budget.parts:
                 found[GROUPS[row]] += max(0, min(part_end_ns, now_ns) - max(part_begin_ns, begin_ns))
         if (under_way_ns := _under_way(points["executor"])) is not None:
-            found[critical.COMPUTE] += max(0, now_ns - max(under_way_ns, begin_ns))
+            found[NOW] += max(0, now_ns - max(under_way_ns, begin_ns))
         whole = max(1, now_ns - begin_ns, sum(found.values()))
         found[IDLE] = whole - sum(found.values())
         return {group: ns / whole for group, ns in found.items() if ns}

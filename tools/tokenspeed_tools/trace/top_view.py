@@ -82,13 +82,13 @@ def _figures(now: Snapshot) -> Iterator[str]:
     """Yield three lines of figures in four columns."""
     ttft = [f"{_ms(ms):>7}" for ms in reversed(now.ttft_ms)] or [f"{'-':>7}"]
     rows = (
-        (f"steps/s   {now.steps_per_s:>9.1f}", f"running   {now.running:>7,}", f"ITL p50 ms {_ms(now.itl_ms_p50):>7}"),
-        (f"tokens/s  {now.tokens_per_s:>9.1f}", f"waiting   {now.waiting:>7,}", f"ITL p99 ms {_ms(now.itl_ms_p99):>7}"),
-        (f"prompt/s  {now.prompt_tokens_per_s:>9,.0f}", f"cache hits {_percent(now.hit_share):>6}", ""),
+        (f"steps/s  {now.steps_per_s:>8.1f}", f"running   {now.running:>7,}", f"ITL p50 ms {_ms(now.itl_ms_p50):>7}"),
+        (f"tokens/s {now.tokens_per_s:>8.1f}", f"waiting   {now.waiting:>7,}", f"ITL p99 ms {_ms(now.itl_ms_p99):>7}"),
+        (f"prompt/s {now.prompt_tokens_per_s:>8,.0f}", f"cache hits {_percent(now.hit_share):>6}", ""),
     )
     heads = ("TTFT ms", "", "")
     for row, head, own in zip(rows, heads, (ttft[:2], ttft[2:4], ttft[4:6]), strict=True):
-        yield f" {row[0]:<19}  {row[1]:<17}  {row[2]:<18}  {head:<7}{''.join(own)}"
+        yield f" {row[0]:<17}  {row[1]:<17}  {row[2]:<18}  {head:<7}{''.join(own)}"
 
 
 def _pages(pages: Mapping[str, int] | None) -> str:
