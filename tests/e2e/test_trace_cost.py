@@ -32,11 +32,13 @@ RESAMPLES = 10_000
 
 async def _reply(url: str) -> None:
     """Stream one reply to its end and look at none of it."""
-    body = {"model": "x", "messages": [{"role": "user", "content": "Count."}], "max_tokens": TOKENS}
+    body = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": TOKENS}
     data = json.dumps({**body, "ignore_eos": True, "stream": True}).encode()
     place = urlsplit(url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(data)}\r\n"
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: {len(data)}\r\n"
+    )
     writer.write(f"{head}content-type: application/json\r\n\r\n".encode() + data)
     answer = await reader.read(-1)
     assert b"data: [DONE]" in answer, answer[:300]
