@@ -98,7 +98,7 @@ def test_levels_add_up() -> None:
 
 def test_an_engine_that_does_nothing() -> None:
     recording = recorded(Tape().points, 10)
-    assert {each.name for each in _drawn(recording)} == {"recording"}
+    assert {each.name for each in _drawn(recording)} == {"recording", "started"}
 
 
 @settings(max_examples=25)
