@@ -125,7 +125,7 @@ void ts_trace_put_at(ts_trace *trace, int64_t time_ns, uint32_t kind, uint64_t r
 /* One point for each of `count` requests, all with the time of the call. */
 void ts_trace_put_all(ts_trace *trace, uint32_t kind, uint64_t step, const uint64_t *requests,
                       const int64_t *values, int32_t count);
-/* Puts `count` points, each at its own time, and returns the nanoseconds that they took together. */
+/* Puts `count` points, each at its own time, and returns the nanoseconds that all of them took. */
 int64_t ts_trace_put_timed(ts_trace *trace, uint32_t kind, int64_t count);
 
 int32_t ts_trace_reader_open(int32_t fd, ts_trace_reader **out);

@@ -16,7 +16,7 @@ from tests.tools.trace.histories import Chaos, Tape, one_request
 from tokenspeed.points import Kind
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 60), st.booleans())
 def test_rows_fill_every_budget_and_legs_every_way(random: Random, actions: int, lossy: bool) -> None:
     chaos = Chaos(random)
@@ -34,7 +34,8 @@ def test_rows_fill_every_budget_and_legs_every_way(random: Random, actions: int,
 def test_overlapped_plans_cost_the_device_only_the_hand_over() -> None:
     found = budgets(one_request(5).points)
     assert [budget.step.number for budget in found] == [2, 3, 4, 5]
-    assert set(found[0].rows()) == {critical.HAND_OVER, *critical.COMPUTE_ROWS[:5]}
+    hand_over = {critical.HAND_OVER, critical.HAND_OVER_BUSY}
+    assert set(found[0].rows()) == {*hand_over, *critical.COMPUTE_ROWS[1:6]}
     assert found[1].step.kind == "decode"
 
 
@@ -46,6 +47,18 @@ def test_without_overlap_the_whole_way_of_result_and_plan_is_named() -> None:
             budget.rows()
         )
         assert budget.rows()[critical.LAUNCH] == 1000
+
+
+def test_a_gpu_that_begins_before_all_is_queued_is_told_so() -> None:
+    tape = one_request(2, overlap=False)
+    without = [p for p in tape.points["executor"] if p.kind is not Kind.STAGE]
+    launched = next(p for p in without if p.kind is Kind.LAUNCHED and p.step == 2)
+    begin = next(p for p in without if p.kind is Kind.COMPUTE_BEGIN and p.step == 2)
+    without[without.index(begin)] = begin._replace(time_ns=launched.time_ns - 400)
+    (budget,) = budgets({**tape.points, "executor": sorted(without)})
+    assert budget.rows()[critical.COMPUTE_QUEUED] == 400
+    assert critical.HAND_OVER not in budget.rows()
+    assert budget.parts[-1].row == critical.COMPUTE
 
 
 def test_idle_time_is_nobodys() -> None:

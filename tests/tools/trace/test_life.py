@@ -30,7 +30,7 @@ def _assert_fills(life: Life) -> None:
         assert (life.parts[0].begin_ns, life.parts[-1].end_ns) == (life.begin_ns, life.end_ns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 60), st.booleans())
 def test_parts_and_entries_fill_every_life(random: Random, actions: int, lossy: bool) -> None:
     chaos = Chaos(random)
@@ -100,6 +100,19 @@ def test_a_step_that_never_began_is_no_part_of_a_life() -> None:
     tape.note("scheduler", Kind.RETRACTED, 1, value=100)
     _, life = _life(tape)
     assert [part.step.number for part in life.parts if part.step] == [1]
+
+
+def test_a_client_that_reads_slowly_is_named() -> None:
+    tape = one_request(2)
+    tape.open(2)
+    for request in (2, 1):
+        tape.note("engine", Kind.DELTA, 2, value=request)
+        tape.now_ns += 100_000_000
+        tape.note("engine", Kind.TURN_END)
+        tape.note("engine", Kind.WRITTEN, 2, value=20)
+    past, life = _life(tape, 2)
+    waits = {cause: ns for ns, cause in Story(past, life).waits()}
+    assert waits["for the client, which read slowly"] == 2 * 100_002_000
 
 
 def test_slow_steps_and_gaps_name_whose_prompt_it_was() -> None:

@@ -25,7 +25,7 @@ from tokenspeed_tools.trace.recording import Recording, load, record
 from tokenspeed_tools.trace.typical import Typical
 from tokenspeed_tools.trace.words import US, counted, duration
 
-LINE = "  {:<38} {:>12} {:>7} {:>12} {:>7}"
+LINE = "  {:<42} {:>12} {:>7} {:>12} {:>7}"
 SLOW_SHARE = 0.1  # a p99 step that is so much longer than the median needs no reason
 
 
@@ -90,7 +90,7 @@ def _spread(values: Sequence[int], noun: str) -> str:
 
 
 def _table(typical: Typical[Any], order: Sequence[str], device: Sequence[str]) -> Iterator[str]:
-    yield LINE.format("", "median µs", "", "p99 µs", "")
+    yield LINE.format("", "median µs", "", "p99 µs", "").rstrip()
     for row in typical.rows(order):
         yield _line(row, typical.median_rows.get(row, 0.0), typical.p99_rows.get(row, 0.0), typical)
     if device:

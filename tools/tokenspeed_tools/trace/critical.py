@@ -36,7 +36,9 @@ BUFFER = "executor: the plan waits for a buffer"
 UPLOAD = "launch: checked and uploaded"
 LAUNCH = "launch: queued"
 HAND_OVER = "hand-over to the device"
+HAND_OVER_BUSY = "hand-over, while the executor's loop works"
 COMPUTE = "compute"
+COMPUTE_QUEUED = "compute: while it is still being queued"
 COMPUTE_BEGINS = "compute: begins"
 STAGES = {
     Stage.APPLY: "compute: apply",
@@ -45,10 +47,10 @@ STAGES = {
     Stage.SAMPLE: "compute: sample",
     Stage.SCORE: "compute: score",
 }
-COMPUTE_ROWS = (COMPUTE_BEGINS, *STAGES.values(), COMPUTE)
+COMPUTE_ROWS = (COMPUTE_QUEUED, COMPUTE_BEGINS, *STAGES.values(), COMPUTE)
 ROWS = (
     *(WAKES, RESULT_SENT, RESULT_RING, APPLY, BATCH, RECORDS, PLAN, PLAN_SENT, PLAN_RING),
-    *(EXECUTOR_BUSY, BUFFER, UPLOAD, LAUNCH, HAND_OVER, *COMPUTE_ROWS, OTHER),
+    *(EXECUTOR_BUSY, BUFFER, UPLOAD, LAUNCH, HAND_OVER, HAND_OVER_BUSY, *COMPUTE_ROWS, OTHER),
 )
 
 
@@ -83,7 +85,8 @@ DOWN = (  # a plan, from the scheduler to the device
     Leg(Kind.LAUNCH_BEGIN, BUFFER),
     Leg(Kind.UPLOADED, UPLOAD),
     Leg(Kind.LAUNCHED, LAUNCH),
-    Leg(Kind.COMPUTE_BEGIN, HAND_OVER),
+    # On a CPU both are threads of one Python process: who computes next may wait for its lock.
+    Leg(Kind.COMPUTE_BEGIN, HAND_OVER, "executor", HAND_OVER_BUSY),
 )
 OPTIONAL = (Kind.BATCH_SENT, Kind.UPLOADED)  # not every step, not every device has them
 
@@ -199,7 +202,9 @@ def _shared(begin: int, end: int, busy: Busy, while_busy: str, else_row: str) ->
 
 
 def _computed(step: Step, end: int) -> Iterator[Mark]:
-    """Yield the marks of the device's own work."""
+    """Yield the marks of the device's own work. A GPU begins a step with what is queued of it so far."""
+    if not step.stages and Kind.LAUNCHED in step.times:
+        yield Mark(step.times[Kind.LAUNCHED], COMPUTE_QUEUED)
     row = COMPUTE if not step.stages else COMPUTE_BEGINS
     for time_ns, stage in step.stages:
         yield Mark(time_ns, row)

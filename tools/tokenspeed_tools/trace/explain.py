@@ -77,8 +77,7 @@ def _numbers(ident: str, recording: Recording, socket: Path | None) -> list[int]
     place = socket or socket_path(recording.topology.pid)
     if not place.exists():
         raise UserError(f"{ident!r} is no number, and no server at {place} can tell which it has; see --all.")
-    _, answer = Client(place, timeout_s=10.0).call("/requests", {"id": ident})
-    return list(answer["requests"])
+    return Client(place, timeout_s=10.0).requests(ident)
 
 
 def table(past: Past) -> Iterator[str]:

@@ -24,6 +24,7 @@ GROUPS = {
     critical.UPLOAD: "launch",
     critical.LAUNCH: "launch",
     critical.HAND_OVER: "launch",
+    critical.HAND_OVER_BUSY: "launch",
     critical.WAKES: "result travels",
     critical.RESULT_SENT: "result travels",
     critical.RESULT_RING: "result travels",
