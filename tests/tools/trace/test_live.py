@@ -60,7 +60,8 @@ def test_latencies_are_those_of_the_doors() -> None:
     )
     now = _seen(points, 100 * MS)
     assert now.ttft_ms == (40,)
-    assert (now.itl_ms_p50, now.itl_ms_p99) == (pytest.approx(10), pytest.approx(19.8))
+    assert now.itl_ms_p50 == pytest.approx(10)
+    assert now.itl_ms_p99 == pytest.approx(19.8)
 
 
 def test_a_request_that_is_not_streamed_has_a_ttft() -> None:

@@ -79,7 +79,7 @@ class _Recorder:
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGINT)
-        _, said = self._process.communicate(timeout=120)
+        said = self._process.communicate(timeout=120)[1]
         assert self._process.returncode == 0, said
         assert "lost" not in said
 
@@ -186,6 +186,8 @@ def test_the_file_gives_the_figures_of_the_client(server: Server, tmp_path: Path
         )
     run, requests, summary = _raw(raw)
     begin_ns = run.started_monotonic_ns + int(min(each.sent_s for each in requests) * 1e9)
+    assert summary.ttft_ms is not None
+    assert summary.itl_ms is not None
     figures = {"ttft_ms": summary.ttft_ms.p50, "itl_ms": summary.itl_ms.p50}
     ways = {"drawn": _figures(read(path.read_bytes()), begin_ns)}
     if trace_processor() is not None:
