@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -41,7 +41,8 @@ class Recorded(NamedTuple):
 
 
 async def _stream(client: httpx.AsyncClient, tokens: int) -> None:
-    body = {"prompt": f"Tell of the number {tokens}.", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    prompt = f"Tell of the number {tokens}."
+    body = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": True, "temperature": 0}
     async with client.stream("POST", "/v1/completions", json=body) as answer:
         async for _ in answer.aiter_lines():
             pass
@@ -78,7 +79,7 @@ class _Recorder:
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGINT)
-        _, said = self._process.communicate(timeout=120)
+        said = self._process.communicate(timeout=120)[1]
         assert self._process.returncode == 0, said
         assert "lost" not in said
 
@@ -92,7 +93,7 @@ def test_each_request_is_there_with_its_tokens(recorded: Recorded) -> None:
         pieces = [each for each in own if each.name in ("first_token", "token")]
         assert [each.name for each in pieces[:2]] == ["first_token", "token"]
         assert sum(int(each.arguments["tokens"]) for each in pieces) == request.arguments["output_tokens"]
-        steps = [each.arguments["step"] for each in pieces if each.arguments["tokens"]]
+        steps = [int(each.arguments["step"]) for each in pieces]
         assert steps == sorted(set(steps))
         parts = [each for each in own if each.depth == 1 and each not in pieces]
         assert sum(each.end_ns - each.begin_ns for each in parts) == request.end_ns - request.begin_ns
@@ -106,7 +107,9 @@ def test_arrows_reach_from_each_request_over_steps_to_tokens(recorded: Recorded)
     first = [each for each in recorded.found if each.name == "first_token"]
     assert len(first) == CLIENTS
     for each in first:
-        assert drawn_at[each.flows[0]] == {"prompt computed", "compute", "first_token"}
+        # The id of the prompt's own step may bring no text yet.
+        (at_request,) = drawn_at[each.flows[0]] - {"compute", "first_token"}
+        assert at_request in ("prompt computed", "token computed")
 
 
 def test_every_actor_and_ring_is_drawn(recorded: Recorded) -> None:
@@ -183,6 +186,8 @@ def test_the_file_gives_the_figures_of_the_client(server: Server, tmp_path: Path
         )
     run, requests, summary = _raw(raw)
     begin_ns = run.started_monotonic_ns + int(min(each.sent_s for each in requests) * 1e9)
+    assert summary.ttft_ms is not None
+    assert summary.itl_ms is not None
     figures = {"ttft_ms": summary.ttft_ms.p50, "itl_ms": summary.itl_ms.p50}
     ways = {"drawn": _figures(read(path.read_bytes()), begin_ns)}
     if trace_processor() is not None:
@@ -207,7 +212,7 @@ def _figures(found: list[Found], begin_ns: int) -> dict[str, float]:
     for request in (each for each in found if each.name == "request" and each.begin_ns >= begin_ns):
         pieces = [each for each in found if each.track == request.track and each.name in ("first_token", "token")]
         ttfts.append(pieces[0].begin_ns - request.begin_ns)
-        for before, after in zip(pieces, pieces[1:], strict=False):
+        for before, after in pairwise(pieces):
             tokens = int(after.arguments["tokens"])
             itls += [(after.begin_ns - before.begin_ns) / tokens] * tokens if tokens else []
     return {"ttft_ms": median(ttfts) / 1e6, "itl_ms": median(itls) / 1e6}

@@ -15,7 +15,8 @@ import msgspec
 
 from tokenspeed.observe.attach import EdgeEntry, Topology
 from tokenspeed.points import Kind, Point, rows_and_tokens
-from tokenspeed_tools.trace.recent import Recent, percentile
+from tokenspeed_tools.bench.summary import quantile
+from tokenspeed_tools.trace.recent import Recent
 from tokenspeed_tools.trace.shares import Shares
 
 RATE_S = 3.0
@@ -90,8 +91,7 @@ class Live:
     def snapshot(self, now_ns: int, lost: int, stats: Mapping[str, int] | None = None) -> Snapshot:
         """Return the state at `now_ns`. `stats` are the scheduler's own counters, if it was asked."""
         self._answers.forget(now_ns)
-        gaps = self._answers.gaps.amounts(now_ns)
-        p50, p99 = percentile(gaps, 0.5), percentile(gaps, 0.99)
+        gaps = sorted(self._answers.gaps.amounts(now_ns))
         looked_for = self._looked_for.total(now_ns)
         told = stats or {}
         seconds = max(1e-9, min(RATE_S, (now_ns - self._begin_ns) / 1e9))
@@ -103,8 +103,8 @@ class Live:
             running=told.get("requests_running", len(self._queue.running)),
             waiting=told.get("requests_waiting", len(self._queue.waiting)),
             hit_share=self._found.total(now_ns) / looked_for if looked_for else None,
-            itl_ms_p50=None if p50 is None else p50 / MS,
-            itl_ms_p99=None if p99 is None else p99 / MS,
+            itl_ms_p50=quantile(gaps, 0.5) / MS if gaps else None,
+            itl_ms_p99=quantile(gaps, 0.99) / MS if gaps else None,
             ttft_ms=tuple(ns / MS for ns in self._answers.ttfts),
             rings=tuple(ring.look(now_ns, self._begin_ns) for ring in self._rings),
             busy={actor: min(1.0, busy.total(now_ns) / 1e9 / seconds) for actor, busy in self._busy.items()},

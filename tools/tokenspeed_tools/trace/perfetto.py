@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 SEQUENCE = 1
 CLEARED, NEEDED = 1, 2  # of names written before
-REALTIME, MONOTONIC = 1, 3  # clocks of Linux
+REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6  # clocks of Linux
 Argument = int | str
 
 
@@ -104,7 +104,8 @@ class Picture:
 
     def encode(self, monotonic_ns: int, realtime_s: float) -> Iterator[bytes]:
         """Yield the file piece by piece. `monotonic_ns` was the time when the time of day was `realtime_s`."""
-        yield _packet(_block(6, _clocks(monotonic_ns, realtime_s)), monotonic_ns, CLEARED)
+        defaults = _block(59, _whole(58, MONOTONIC))  # the clock of all packets
+        yield _packet(defaults + _block(6, _clocks(monotonic_ns, realtime_s)), monotonic_ns, CLEARED)
         for descriptor in self._descriptors:
             yield _packet(_block(60, descriptor), monotonic_ns, 0)
         names, keys = Names(2), Names(3)
@@ -169,9 +170,12 @@ def _argument(key: int, value: Argument) -> bytes:
 
 
 def _clocks(monotonic_ns: int, realtime_s: float) -> bytes:
-    """Return the two clocks at one moment; times of the file are those of the monotonic one."""
-    both = ((MONOTONIC, monotonic_ns), (REALTIME, int(realtime_s * 1e9)))
-    return b"".join(_block(1, _whole(1, clock) + _whole(2, time_ns)) for clock, time_ns in both) + _whole(2, MONOTONIC)
+    """Return the clocks at one moment; times of the file are those of the monotonic one."""
+    # The trace processor relates all clocks to the last, which differs by the time that the machine slept.
+    clocks = ((MONOTONIC, monotonic_ns), (REALTIME, int(realtime_s * 1e9)), (BOOTTIME, monotonic_ns))
+    return b"".join(_block(1, _whole(1, clock) + _whole(2, time_ns)) for clock, time_ns in clocks) + _whole(
+        2, MONOTONIC
+    )
 
 
 def _packet(body: bytes, time_ns: int, state: int) -> bytes:

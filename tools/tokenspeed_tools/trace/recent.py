@@ -8,7 +8,6 @@ Invariant: nothing older than the window counts, and memory is bounded by what c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
 
 class Recent:
@@ -37,14 +36,3 @@ class Recent:
         """Return their sum for each second; nothing was noted before `since_ns`."""
         seconds = min(self.seconds, (now_ns - since_ns) / 1e9)
         return self.total(now_ns) / seconds if seconds > 0 else 0.0
-
-
-def percentile(values: Sequence[int], share: float) -> float | None:
-    """Return the value below which `share` of `values` lie, between two by the distance; None of no values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
