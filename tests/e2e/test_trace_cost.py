@@ -81,7 +81,7 @@ def test_a_recorder_costs_little(demo_model: Path, tmp_path: Path, proof: Record
     with serving(demo_model) as server:
         asyncio.run(_all(server.url))
         for pair in range(PAIRS):
-            rates = {}
+            rates: dict[bool, float] = {}
             for watched in (pair % 2 == 0, pair % 2 == 1):
                 if watched:
                     with _recorder(server, tmp_path / f"{pair}.points"):
