@@ -10,6 +10,8 @@ of learning of ends pull that chain back, for the clocks drift apart.
 
 How long a thread takes to wake is the machine's and not little (0.1 ms of an interrupt), so it is measured.
 
+The times are good to 0.1 ms or so: a loaded thread wakes later than the best of the trials.
+
 Invariant: an event is recorded again only after its step was read and the step after it, too.
 """
 
