@@ -31,7 +31,7 @@ PART = Part(
     name="kernels",
     shows="products and attention of a step: GB/s where memory limits, GMAC/s where arithmetic does",
     about_s=25,
-    rounds=5,
+    rounds=7,
     sizes={"layers": 30, "context": 2048, "rows": 16, "chunk": 256, "repeats": 5},
     figures={
         "products_1_row_gb_s": rate_of("GB/s", "copy"),

@@ -51,7 +51,7 @@ PART = Part(
     name="start",
     shows="imports of each process; an engine of the demo model from nothing to its first token",
     about_s=40,
-    rounds=3,
+    rounds=5,
     sizes={},
     figures={
         **{f"import_{name}_ms": time_of("ms") for name in MODULES},

@@ -136,7 +136,7 @@ PART = Part(
     name="text",
     shows="a turn behind 50K cached tokens, a cold session, a short prompt; each token of a reply",
     about_s=25,
-    rounds=5,
+    rounds=7,
     sizes={"session_tokens": 50_000, "turns": 5, "turn_chars": 2_400, "reply_tokens": 2_000},
     figures={
         "turn_cached_ms": time_of("ms"),
