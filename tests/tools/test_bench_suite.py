@@ -27,7 +27,7 @@ from tokenspeed_tools.bench_suite.table import number, table
 from tokenspeed_tools.bench_suite.written import text
 
 TIME, RATE, RATIO = time_of("us"), rate_of("1/s"), Kind("x", "lower", "none")
-SPEEDS = {"loop": 2.0, "copy": 8.0, "gemm": 100.0}
+SPEEDS = {"loop": 2.0, "copy": 8.0, "gemm": 100.0, "work": 50.0}
 
 
 def line(speeds: list[float], figures: Mapping[str, tuple[Kind, list[float]]], **changes: Any) -> Line:
@@ -48,7 +48,7 @@ def line(speeds: list[float], figures: Mapping[str, tuple[Kind, list[float]]], *
         "sizes": {},
         "seconds": 1.0,
     }
-    return Line(**settings | changes, anchors=dict.fromkeys(("loop", "copy", "gemm"), speeds), figures=made)
+    return Line(**settings | changes, anchors=dict.fromkeys(SPEEDS, speeds), figures=made)
 
 
 def costs(speeds: list[float], work: list[float]) -> Line:
@@ -89,7 +89,7 @@ def test_less_work_is_better_on_a_machine_of_any_speed_and_more_is_worse(
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=2), st.lists(st.floats(0.5, 2.0), min_size=2))
 def test_what_both_spreads_cover_is_noise(now: list[float], then: list[float]) -> None:
-    found = change(*(line([1.0] * len(one), {"x": (RATIO, one)}) for one in (now, then)), "x")
+    found = change(line([1.0] * len(now), {"x": (RATIO, now)}), line([1.0] * len(then), {"x": (RATIO, then)}), "x")
     assert found is not None
     assert found.noise_percent == max(FLOOR_PERCENT, spread_percent(now) + spread_percent(then))
     assert (found.verdict == NOISE) == (found.size_percent <= found.noise_percent)
@@ -120,7 +120,7 @@ def test_the_table_tells_what_changed_and_against_what() -> None:
     shown = table(msgspec.structs.replace(now, commit="beef", dirty=True, versions={"python": "3.12"}), then)
     assert "commit beef with changes" in shown
     assert "before: commit c0ffee of 2026-01-01" in shown
-    assert "the machine's speed against then: loop 2.00, copy 2.00, gemm 2.00; python 3.11 then" in shown
+    assert "the machine's speed against then: loop 2.00, copy 2.00, gemm 2.00, work 2.00; python 3.11 then" in shown
     (time,) = (row.split() for row in shown.splitlines() if row.strip().startswith("time"))
     assert time == ["time", "us", "<", "1.5", "0%", "1", "+200.0%", "5%", "worse"]
     assert "no earlier line" in table(now, None)
@@ -189,6 +189,11 @@ def test_a_round_has_the_speed_of_its_neighbourhood() -> None:
     assert told == [0, 1]
 
 
+def test_a_busy_machine_is_asked_for_fewer_rounds() -> None:
+    slow = part("a", *[{"x": 1.0}] * 9)._replace(about_s=0)
+    assert len(run(slow, 9, lambda: SPEEDS, lambda number: None).figures["x"].values) == 3
+
+
 @pytest.mark.parametrize(
     ("values", "says"), [({"x": 0.0}, "x is 0.0"), ({"x": float("nan")}, "x is nan"), ({"y": 1.0}, r"\['x', 'y'\]")]
 )
@@ -254,8 +259,15 @@ def test_every_part_is_known_by_its_name_and_says_what_its_figures_are() -> None
 
 SMALL = {
     "ring": {"divisor": 1000},
-    "text": {"session_tokens": 2_000, "turns": 2, "turn_chars": 200, "reply_tokens": 64},
-    "messages": {"repeats": 15},
+    "text": {
+        "session_tokens": 2_000,
+        "turns": 2,
+        "turn_chars": 200,
+        "short_prompts": 1,
+        "reply_tokens": 64,
+        "budget_ms": 1,
+    },
+    "messages": {"budget_ms": 0},
     "kernels": {"layers": 1, "context": 40, "rows": 2, "chunk": 3, "repeats": 1},
 }
 
@@ -297,7 +309,7 @@ def test_the_demo_gives_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(traffic, "crowd", crowd)
     monkeypatch.setattr(traffic, "session", session)
-    values = asyncio.run(demo.served(Running("http://127.0.0.1:1", "demo", 1.0, 100)))
+    values = asyncio.run(demo.served(Running("http://127.0.0.1:1", "demo", 1.0, 100), demo.PART.sizes))
     assert values.keys() == demo.PART.figures.keys()
     assert values["session_first_ttft_ms"] == 9
 

@@ -1,7 +1,7 @@
 r"""The same agentic load on this engine and on a peer, so that anybody can do it again.
 
     python -m tokenspeed_tools.bench_pair --output benchmarks/agentic --rounds 2 \
-        --peer "llama.cpp=llama-server -m {model} --port {port} -t 2 -np 4 -c 32768" \
+        --peer "llama.cpp=llama-server -m {model} --alias demo --port {port} -t 2 -np 4 -c 32768" \
         --setting "KV cache" "float32" "float16"
 
 Starts the engines in turns, one at a time, and sends each the load of `tokenspeed bench agentic`:
@@ -88,12 +88,16 @@ def main(argv: Sequence[str]) -> int:
     if options.model is None:
         print("bench-pair: give --model: there is no demo model here.", file=sys.stderr)
         return 2
+    sides = pair(options)
     failed = False
-    for number in range(1, options.rounds + 1):
-        sides = pair(options)
-        # Who comes first in a round comes second in the next.
-        for side in sides if number % 2 else reversed(sides):
-            failed |= _measured(side, options.output / f"{side.name}-{number}.jsonl", options)
+    with tempfile.TemporaryDirectory(prefix="bench-pair-") as folder:
+        # Servers tell the path of their model, and the files keep what they tell: not where it lies here.
+        model = Path(folder) / options.model.name
+        model.symlink_to(options.model.resolve())
+        for number in range(1, options.rounds + 1):
+            # Who comes first in a round comes second in the next.
+            for side in sides if number % 2 else reversed(sides):
+                failed |= _measured(side, model, options.output / f"{side.name}-{number}.jsonl", options)
     print(table(options.output))
     return int(failed)
 
@@ -112,12 +116,12 @@ def _shown(command: str) -> str:
     return " ".join(os.path.basename(word) if word.startswith("/") else word for word in command.split())
 
 
-def _measured(side: Side, path: Path, options: argparse.Namespace) -> bool:
-    """Start one engine and put the load on it; return whether that failed."""
+def _measured(side: Side, model: Path, path: Path, options: argparse.Namespace) -> bool:
+    """Start one engine with `model` and put the load on it; return whether that failed."""
     notes = [text for name, value in side.notes.items() for text in ("--note", f"{name}={value}")]
     print(f"bench-pair: {path.stem}", file=sys.stderr, flush=True)
     try:
-        with started(side.command, options.model, options.log) as running:
+        with started(side.command, model, options.log) as running:
             where = ("--base-url", running.url, "--label", side.name, "--output", str(path))
             return bool(bench(["agentic", *where, *LOAD, *notes, *options.load]))
     except (RuntimeError, OSError) as error:

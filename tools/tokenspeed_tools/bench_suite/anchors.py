@@ -1,10 +1,11 @@
-"""How fast the machine is just now: three things that no change of the engine touches.
+"""How fast the machine is just now: four things that no change of the engine touches.
 
-    loop  million turns a second of a loop in Python, one thread: interpreter, branches, integers
-    copy  GB copied a second between two large arrays, all threads: memory
-    gemm  GFLOP a second of a float32 product, all threads: vector units
-
-Each is the median of short samples, as most figures are medians of short operations.
+    loop  million turns a second of a loop in Python, one thread; the median of samples so short that
+          few are interrupted: goes with the median of short operations
+    copy  GB a second copied between two large arrays by all threads, the fastest of a few
+    gemm  GFLOP a second of a float32 product by all threads, the fastest of a few: goes with kernels
+    work  the same product, all samples together: what others take of the machine is in it, as it is
+          in everything that lasts
 
 Invariant: what is computed here never changes; if it must, `line.SCHEMA` does too.
 """
@@ -13,18 +14,17 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tokenspeed_tools.bench_suite.timing import seconds_of
+
 Speeds = dict[str, float]
 
-SAMPLES = 5
-LOOP_TURNS = 40_000
-COPY_BYTES = 64 << 20
-GEMM_SIZE = 640
+LOOP_TURNS, LOOP_SAMPLES = 2_000, 200
+COPY_BYTES, COPY_SAMPLES = 64 << 20, 5
+GEMM_SIZE, GEMM_SAMPLES = 640, 12
 
 
 class Anchors:
@@ -41,10 +41,13 @@ class Anchors:
 
     def measure(self) -> Speeds:
         """Return the speed of each anchor now; takes about a fifth of a second."""
+        products_s = [seconds_of(self._multiply) for _ in range(GEMM_SAMPLES)]
+        gflop = 2 * GEMM_SIZE**3 / 1e9
         return {
-            "loop": LOOP_TURNS / 1e6 / _median_s(_loop),
-            "copy": COPY_BYTES / 1e9 / _median_s(self._copy),
-            "gemm": 2 * GEMM_SIZE**3 / 1e9 / _median_s(self._multiply),
+            "loop": LOOP_TURNS / 1e6 / statistics.median(seconds_of(_loop) for _ in range(LOOP_SAMPLES)),
+            "copy": COPY_BYTES / 1e9 / min(seconds_of(self._copy) for _ in range(COPY_SAMPLES)),
+            "gemm": gflop / min(products_s),
+            "work": gflop * GEMM_SAMPLES / sum(products_s),
         }
 
     def close(self) -> None:
@@ -64,12 +67,3 @@ def _loop() -> int:
     for number in range(LOOP_TURNS):
         total = (total * 31 + number) & 0xFFFF
     return total
-
-
-def _median_s(work: Callable[[], object]) -> float:
-    seconds = []
-    for _ in range(SAMPLES):
-        begin = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds)

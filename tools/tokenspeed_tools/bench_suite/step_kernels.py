@@ -7,11 +7,8 @@ weights says what memory gives in the same round.
 
 from __future__ import annotations
 
-import itertools
 import os
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -21,6 +18,7 @@ from tokenspeed_kernels.gemm.native_packed import packed
 from tokenspeed_kernels.gemm.packed_weight import PackedWeight, pack, packed_bytes
 
 from tokenspeed_tools.bench_suite.part import Sizes
+from tokenspeed_tools.bench_suite.timing import seconds_of
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM = 576, 1536, 9, 3, 64
 #: Outputs and inputs of a layer's products: queries, keys and values; output; gate and up; down.
@@ -47,11 +45,11 @@ class StepKernels:
     def values(self, repeats: int) -> dict[str, float]:
         """Return the figures of one round."""
         torch.set_num_threads(self._threads)
-        seconds = {rows: _median_s(partial(self._products, rows), repeats) for rows in ROW_COUNTS}
+        seconds = {rows: _fastest_s(partial(self._products, rows), repeats) for rows in ROW_COUNTS}
         # A copy reads and writes each byte, a product only reads.
-        copy_gb_s = 2 * self._weight_bytes() / _median_s(self._copy, repeats) / 1e9
+        copy_gb_s = 2 * self._weight_bytes() / _fastest_s(self._copy, repeats) / 1e9
         products_gb_s = self._weight_bytes() / seconds[1] / 1e9
-        attention_gb_s = self._decode.kv_bytes / _median_s(self._decode.run, repeats) / 1e9
+        attention_gb_s = self._decode.kv_bytes / _fastest_s(self._decode.run, repeats) / 1e9
         return {
             "products_1_row_gb_s": products_gb_s,
             "products_1_row_of_copy": products_gb_s / copy_gb_s,
@@ -59,7 +57,7 @@ class StepKernels:
             "products_256_rows_gmac_s": self._macs(256) / seconds[256] / 1e9,
             "attention_16_rows_gb_s": attention_gb_s,
             "attention_16_rows_of_copy": attention_gb_s / copy_gb_s,
-            "attention_chunk_gmac_s": self._chunk.macs / _median_s(self._chunk.run, repeats) / 1e9,
+            "attention_chunk_gmac_s": self._chunk.macs / _fastest_s(self._chunk.run, repeats) / 1e9,
         }
 
     def _products(self, rows: int) -> None:
@@ -100,13 +98,6 @@ def _weight(outputs: int, inputs: int) -> PackedWeight:
     return pack(torch.randint(0, 16, (outputs, inputs)), torch.rand(blocks) / 100, torch.rand(blocks) / 100, BITS)
 
 
-def _median_s(call: Callable[[], None], repeats: int) -> float:
+def _fastest_s(call: Callable[[], None], repeats: int) -> float:
     call()
-    return statistics.median(itertools.islice(_seconds(call), repeats))
-
-
-def _seconds(call: Callable[[], None]) -> Iterator[float]:
-    while True:
-        begin = time.perf_counter()
-        call()
-        yield time.perf_counter() - begin
+    return min(seconds_of(call) for _ in range(repeats))

@@ -6,26 +6,26 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-BATCHES = 15
+BATCH_S = 2e-4
+BATCHES_MIN = 7
 
 
-def each_us(call: Callable[[], object], repeats: int) -> float:
-    """Return the microseconds of one `call`: the median over batches of all `repeats`, which hide the clock's cost."""
-    size = max(1, repeats // BATCHES)
-    times = []
-    for _ in range(BATCHES):
-        begin = time.perf_counter()
-        for _ in range(size):
-            call()
-        times.append((time.perf_counter() - begin) / size * 1e6)
-    return statistics.median(times)
-
-
-def once_ms(call: Callable[[], object]) -> float:
-    """Return the milliseconds of one `call`."""
+def seconds_of(call: Callable[[], object]) -> float:
+    """Return the seconds of one `call`."""
     begin = time.perf_counter()
     call()
-    return (time.perf_counter() - begin) * 1e3
+    return time.perf_counter() - begin
+
+
+def each_us(call: Callable[[], object], budget_ms: float) -> float:
+    """Return the microseconds of one `call`: the median over batches of calls, in about `budget_ms` together.
+
+    A batch is long enough to hide the clock's cost, and so short that few are interrupted by others.
+    """
+    once_s = min(seconds_of(call) for _ in range(3))
+    size = max(1, int(BATCH_S / once_s))
+    batches = max(BATCHES_MIN, int(budget_ms / 1e3 / (size * once_s)))
+    return statistics.median(seconds_of(lambda: [call() for _ in range(size)]) / size * 1e6 for _ in range(batches))
 
 
 def share(values: Sequence[float], percent: int) -> float:

@@ -3,7 +3,8 @@
 Weights are read once for all rows of a step, so a step of one row is as fast as memory, and one of
 many rows as fast as arithmetic: the first is told in GB/s beside what a copy reaches, the other in
 GMAC/s. Keys and values go the same way: read for each row when it decodes, shared by the queries of
-a prompt's chunk.
+a prompt's chunk. The fastest of a few repetitions counts: other work on the machine makes them
+longer and never shorter.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PART = Part(
     shows="products and attention of a step: GB/s where memory limits, GMAC/s where arithmetic does",
     about_s=25,
     rounds=7,
-    sizes={"layers": 30, "context": 2048, "rows": 16, "chunk": 256, "repeats": 5},
+    sizes={"layers": 30, "context": 2048, "rows": 16, "chunk": 256, "repeats": 9},
     figures={
         "products_1_row_gb_s": rate_of("GB/s", "copy"),
         "products_1_row_of_copy": Kind("x of copy", "higher", "none"),

@@ -54,8 +54,8 @@ PART = Part(
     rounds=5,
     sizes={},
     figures={
-        **{f"import_{name}_ms": time_of("ms") for name in MODULES},
-        "ready_s": time_of("s"),
+        **{f"import_{name}_ms": time_of("ms", "work") for name in MODULES},
+        "ready_s": time_of("s", "work"),
         "memory_mib": Kind("MiB", "lower", "none"),
     },
     prepare=prepare,

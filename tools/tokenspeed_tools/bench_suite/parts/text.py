@@ -31,7 +31,7 @@ from tokenspeed.text.vocabulary import load_vocabulary
 from tokenspeed_tools.bench_suite import written
 from tokenspeed_tools.bench_suite.model import demo_model
 from tokenspeed_tools.bench_suite.part import Measure, Part, Sizes, Values, time_of
-from tokenspeed_tools.bench_suite.timing import each_us, once_ms
+from tokenspeed_tools.bench_suite.timing import each_us, seconds_of
 
 TURN_CHARS = 3_000
 STREAMS = 16
@@ -52,14 +52,14 @@ def prepare(sizes: Sizes) -> Iterator[Measure]:
     def measure(number: int) -> Values:
         turns = [[*session, said("user", next(fresh), sizes["turn_chars"])] for _ in range(sizes["turns"])]
         cold = [said(turn["role"], next(fresh), len(turn["content"])) for turn in session]
-        short = [said("user", next(fresh), 100)]
+        short = [[said("user", next(fresh), 100)] for _ in range(sizes["short_prompts"])]
         return {
-            "turn_cached_ms": statistics.median(once_ms(partial(build, builder, turn)) for turn in turns),
-            "session_cold_ms": once_ms(partial(build, builder, cold)),
-            "short_prompt_us": 1e3 * once_ms(partial(build, builder, short)),
-            "stream_us_per_token": stream_us(token_bytes, reply, ()),
-            "stream_with_stops_us_per_token": stream_us(token_bytes, reply, STOPS),
-            "detokenizer_us_per_token": asyncio.run(detokenizer_us(model, reply)),
+            "turn_cached_ms": 1e3 * built_s(builder, turns),
+            "session_cold_ms": 1e3 * built_s(builder, [cold]),
+            "short_prompt_us": 1e6 * built_s(builder, short),
+            "stream_us_per_token": stream_us(token_bytes, reply, (), sizes["budget_ms"]),
+            "stream_with_stops_us_per_token": stream_us(token_bytes, reply, STOPS, sizes["budget_ms"]),
+            "detokenizer_us_per_token": asyncio.run(detokenizer_us(model, reply, sizes["budget_ms"])),
         }
 
     yield measure
@@ -73,6 +73,11 @@ def said(role: str, seed: int, chars: int) -> dict[str, str]:
 def build(builder: PromptBuilder, turns: Turns) -> int:
     """Return the tokens of a conversation."""
     return len(builder.ids(Chat(json.dumps(turns).encode())))
+
+
+def built_s(builder: PromptBuilder, conversations: list[Turns]) -> float:
+    """Return the seconds that building one of them takes, at the median."""
+    return statistics.median(seconds_of(partial(build, builder, turns)) for turns in conversations)
 
 
 def session_of(builder: PromptBuilder, tokens: int) -> Turns:
@@ -91,7 +96,7 @@ def reply_of(builder: PromptBuilder, tokens: int) -> list[int]:
     return ids.tolist()[-tokens:]
 
 
-def stream_us(token_bytes: Sequence[bytes], ids: list[int], stop: tuple[str, ...]) -> float:
+def stream_us(token_bytes: Sequence[bytes], ids: list[int], stop: tuple[str, ...], budget_ms: float) -> float:
     """Return the microseconds of an id that comes alone."""
     single = [[token] for token in ids]
 
@@ -100,7 +105,7 @@ def stream_us(token_bytes: Sequence[bytes], ids: list[int], stop: tuple[str, ...
         for one in single:
             stream.push(one)
 
-    return each_us(reply, 1) / len(ids)
+    return each_us(reply, budget_ms) / len(ids)
 
 
 class Sink(Outbox):
@@ -113,7 +118,7 @@ class Sink(Outbox):
         """Forget `message`."""
 
 
-async def detokenizer_us(model: ModelConfig, ids: list[int]) -> float:
+async def detokenizer_us(model: ModelConfig, ids: list[int], budget_ms: float) -> float:
     """Return the microseconds of an id in the actor, while `STREAMS` replies grow by one id a step."""
     actor = DetokenizerActor(DetokenizerConfig(model=model), Sink(), lambda text, limit_s: None)
     await actor.start()
@@ -129,7 +134,7 @@ async def detokenizer_us(model: ModelConfig, ids: list[int]) -> float:
             ]
             actor.receive("scheduler", TokenBatch(step, entries))
 
-    return each_us(replies, 1) / (len(ids) // STREAMS * STREAMS)
+    return each_us(replies, budget_ms) / (len(ids) // STREAMS * STREAMS)
 
 
 PART = Part(
@@ -137,10 +142,17 @@ PART = Part(
     shows="a turn behind 50K cached tokens, a cold session, a short prompt; each token of a reply",
     about_s=25,
     rounds=7,
-    sizes={"session_tokens": 50_000, "turns": 5, "turn_chars": 2_400, "reply_tokens": 2_000},
+    sizes={
+        "session_tokens": 50_000,
+        "turns": 5,
+        "turn_chars": 2_400,
+        "short_prompts": 15,
+        "reply_tokens": 128,
+        "budget_ms": 100,
+    },
     figures={
         "turn_cached_ms": time_of("ms"),
-        "session_cold_ms": time_of("ms"),
+        "session_cold_ms": time_of("ms", "work"),
         "short_prompt_us": time_of("us"),
         "stream_us_per_token": time_of("us"),
         "stream_with_stops_us_per_token": time_of("us"),
