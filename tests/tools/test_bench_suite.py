@@ -21,13 +21,13 @@ from tokenspeed_tools.bench_suite.book import Book, commit_of, versions
 from tokenspeed_tools.bench_suite.compare import BETTER, FLOOR_PERCENT, NOISE, WORSE, change
 from tokenspeed_tools.bench_suite.line import SCHEMA, Figure, Line, spread_percent
 from tokenspeed_tools.bench_suite.part import Kind, Measure, Part, Sizes, Values, rate_of, time_of
-from tokenspeed_tools.bench_suite.parts import demo, plan, start
-from tokenspeed_tools.bench_suite.runner import PartError, run
+from tokenspeed_tools.bench_suite.parts import demo, messages, plan, start
+from tokenspeed_tools.bench_suite.runner import PartError, measured_alone, run
 from tokenspeed_tools.bench_suite.table import number, table
 from tokenspeed_tools.bench_suite.written import text
 
-TIME, RATE, RATIO = time_of("us"), rate_of("1/s"), Kind("x", "lower", "none")
-SPEEDS = {"loop": 2.0, "copy": 8.0, "gemm": 100.0, "work": 50.0}
+TIME, RATE, RATIO = time_of("us"), rate_of("1/s", "loop"), Kind("x", "lower", "none")
+SPEEDS = {"loop": 2.0, "copy": 8.0, "gemm": 100.0, "work": 50.0, "objects": 1.0}
 
 
 def line(speeds: list[float], figures: Mapping[str, tuple[Kind, list[float]]], **changes: Any) -> Line:
@@ -44,6 +44,7 @@ def line(speeds: list[float], figures: Mapping[str, tuple[Kind, list[float]]], *
         "dirty": False,
         "machine": "chip, 2 cores, 8 GiB",
         "kind": "chip, 2 cores",
+        "load": 0.4,
         "versions": {"python": "3.11"},
         "sizes": {},
         "seconds": 1.0,
@@ -95,6 +96,16 @@ def test_what_both_spreads_cover_is_noise(now: list[float], then: list[float]) -
     assert (found.verdict == NOISE) == (found.size_percent <= found.noise_percent)
 
 
+def test_anchors_that_disagree_about_the_machine_are_noise() -> None:
+    then = costs([1.0] * 3, [1.0] * 3)
+    now = costs([1.0] * 3, [1.5] * 3)
+    torn = msgspec.structs.replace(now, anchors={**now.anchors, "copy": [0.3] * 3, "gemm": [1.5] * 3})
+    for line_now, verdict in ((now, WORSE), (torn, NOISE)):
+        found = change(line_now, then, "time")
+        assert found is not None
+        assert found.verdict == verdict
+
+
 def test_one_round_of_five_may_be_stopped_by_others() -> None:
     assert spread_percent([1.0, 1.1, 1.0, 0.9, 30.0]) == pytest.approx(10.0)
     assert spread_percent([1.0, 1.0, 1.0, 3.0]) == pytest.approx(100.0)
@@ -120,11 +131,16 @@ def test_the_table_tells_what_changed_and_against_what() -> None:
     shown = table(msgspec.structs.replace(now, commit="beef", dirty=True, versions={"python": "3.12"}), then)
     assert "commit beef with changes" in shown
     assert "before: commit c0ffee of 2026-01-01" in shown
-    assert "the machine's speed against then: loop 2.00, copy 2.00, gemm 2.00, work 2.00; python 3.11 then" in shown
+    assert (
+        "the machine's speed against then: loop 2.00, copy 2.00, gemm 2.00, work 2.00, objects 2.00; python 3.11 then"
+        in shown
+    )
     (time,) = (row.split() for row in shown.splitlines() if row.strip().startswith("time"))
     assert time == ["time", "us", "<", "1.5", "0%", "1", "+200.0%", "5%", "worse"]
     assert "no earlier line" in table(now, None)
     assert table(now, None).count("  new") == 2
+    assert "DOUBT" not in shown
+    assert "load 9 on 2 cores" in table(msgspec.structs.replace(now, load=9.0), None)
 
 
 def test_numbers_are_short() -> None:
@@ -181,17 +197,15 @@ def part(name: str, *rounds: Values, figures: Mapping[str, Kind] | None = None) 
 
 def test_a_round_has_the_speed_of_its_neighbourhood() -> None:
     speeds = iter([{"loop": 1.0}, {"loop": 3.0}, {"loop": 5.0}])
-    told: list[int] = []
-    measured = run(part("a", {"x": 10.0}, {"x": 20.0}), 2, lambda: next(speeds), told.append)
+    measured = run(part("a", {"x": 10.0}, {"x": 20.0}), 2, lambda: next(speeds))
     assert measured.anchors == {"loop": [2.0, 4.0]}
     assert measured.figures["x"].values == [10.0, 20.0]
     assert (measured.figures["x"].median, measured.figures["x"].spread_percent) == (15.0, 33.3)
-    assert told == [0, 1]
 
 
 def test_a_busy_machine_is_asked_for_fewer_rounds() -> None:
     slow = part("a", *[{"x": 1.0}] * 9)._replace(about_s=0)
-    assert len(run(slow, 9, lambda: SPEEDS, lambda number: None).figures["x"].values) == 3
+    assert len(run(slow, 9, lambda: SPEEDS).figures["x"].values) == 3
 
 
 @pytest.mark.parametrize(
@@ -199,16 +213,17 @@ def test_a_busy_machine_is_asked_for_fewer_rounds() -> None:
 )
 def test_a_part_that_gives_something_else_fails(values: Values, says: str) -> None:
     with pytest.raises(PartError, match=says):
-        run(part("a", values), 1, lambda: SPEEDS, lambda number: None)
+        run(part("a", values), 1, lambda: SPEEDS)
 
 
 @pytest.fixture
 def suite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Return a function that runs the command over given parts and the same file."""
-    monkeypatch.setattr(Anchors, "measure", lambda self: SPEEDS)
 
     def ran(parts: list[Part], *argv: str) -> int:
         monkeypatch.setattr(registry, "PARTS", tuple(parts))
+        known = {one.name: one for one in parts}
+        monkeypatch.setattr(command, "measured_alone", lambda name, rounds: run(known[name], rounds, lambda: SPEEDS))
         return command.main(["--path", str(tmp_path / "suite.jsonl"), *argv])
 
     return ran
@@ -237,6 +252,12 @@ def test_a_part_that_fails_is_named_and_the_others_run(suite: Any, capsys: pytes
     seen = capsys.readouterr()
     assert "bad failed: PartError: x is -1.0" in seen.err
     assert seen.out.strip().startswith("good:")
+
+
+def test_a_part_runs_in_a_process_of_its_own() -> None:
+    measured = measured_alone("messages", 1)
+    assert measured.figures.keys() == messages.PART.figures.keys()
+    assert measured.anchors.keys() == SPEEDS.keys()
 
 
 def test_parts_are_chosen_by_name(suite: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,7 +297,7 @@ SMALL = {
 def test_a_part_in_small_gives_its_figures(name: str) -> None:
     (one,) = registry.chosen(name)
     assert SMALL[name].keys() == one.sizes.keys()
-    measured = run(one._replace(sizes=SMALL[name]), 1, lambda: SPEEDS, lambda number: None)
+    measured = run(one._replace(sizes=SMALL[name]), 1, lambda: SPEEDS)
     assert measured.figures.keys() == one.figures.keys()
 
 

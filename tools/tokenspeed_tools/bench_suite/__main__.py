@@ -4,4 +4,5 @@ import sys
 
 from tokenspeed_tools.bench_suite.command import main
 
-sys.exit(main())
+if __name__ == "__main__":  # each part runs in a process of its own, which reads this file too
+    sys.exit(main())

@@ -1,11 +1,14 @@
-"""How fast the machine is just now: four things that no change of the engine touches.
+"""How fast the machine is just now: five things that no change of the engine touches.
 
-    loop  million turns a second of a loop in Python, one thread; the median of samples so short that
-          few are interrupted: goes with the median of short operations
-    copy  GB a second copied between two large arrays by all threads, the fastest of a few
-    gemm  GFLOP a second of a float32 product by all threads, the fastest of a few: goes with kernels
-    work  the same product, all samples together: what others take of the machine is in it, as it is
-          in everything that lasts
+    loop     million turns a second of a loop over integers in Python, one thread
+    objects  million turns a second of one that makes small objects and looks them up in a large table
+    copy     GB a second copied between two large arrays by all threads
+    gemm     GFLOP a second of a float32 product by all threads
+    work     the same product, all samples together: what others take of the machine is in it, as it
+             is in everything that lasts
+
+The first two are medians of samples so short that few are interrupted, as figures of short operations
+are; the next two are the fastest of a few, as figures of kernels are.
 
 Invariant: what is computed here never changes; if it must, `line.SCHEMA` does too.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -22,7 +26,8 @@ from tokenspeed_tools.bench_suite.timing import seconds_of
 
 Speeds = dict[str, float]
 
-LOOP_TURNS, LOOP_SAMPLES = 2_000, 200
+LOOP_TURNS, LOOP_SAMPLES = 2_000, 150
+OBJECTS_TURNS, TABLE_ENTRIES = 400, 50_000
 COPY_BYTES, COPY_SAMPLES = 64 << 20, 5
 GEMM_SIZE, GEMM_SAMPLES = 640, 12
 
@@ -37,6 +42,8 @@ class Anchors:
         self._copies = [(part, np.zeros_like(part)) for part in parts]
         self._left, self._right = (np.random.default_rng(seed).random((GEMM_SIZE,) * 2, np.float32) for seed in (1, 2))
         self._product = np.empty_like(self._left)
+        self._table = {f"key {number}": (number, bytes(16)) for number in range(TABLE_ENTRIES)}
+        self._keys = list(self._table)
         self.measure()
 
     def measure(self) -> Speeds:
@@ -44,7 +51,8 @@ class Anchors:
         products_s = [seconds_of(self._multiply) for _ in range(GEMM_SAMPLES)]
         gflop = 2 * GEMM_SIZE**3 / 1e9
         return {
-            "loop": LOOP_TURNS / 1e6 / statistics.median(seconds_of(_loop) for _ in range(LOOP_SAMPLES)),
+            "loop": LOOP_TURNS / 1e6 / _median_s(_loop),
+            "objects": OBJECTS_TURNS / 1e6 / _median_s(self._objects),
             "copy": COPY_BYTES / 1e9 / min(seconds_of(self._copy) for _ in range(COPY_SAMPLES)),
             "gemm": gflop / min(products_s),
             "work": gflop * GEMM_SAMPLES / sum(products_s),
@@ -58,6 +66,14 @@ class Anchors:
         for done in [self._pool.submit(np.copyto, to, source) for source, to in self._copies]:
             done.result()
 
+    def _objects(self) -> list[tuple[str, bytes]]:
+        found = []
+        # Steps of a prime visit the whole table, out of the order in which it was made.
+        for turn in range(OBJECTS_TURNS):
+            number, data = self._table[self._keys[turn * 7919 % TABLE_ENTRIES]]
+            found.append((str(number), data[4:12]))
+        return found
+
     def _multiply(self) -> None:
         np.matmul(self._left, self._right, out=self._product)
 
@@ -67,3 +83,7 @@ def _loop() -> int:
     for number in range(LOOP_TURNS):
         total = (total * 31 + number) & 0xFFFF
     return total
+
+
+def _median_s(call: Callable[[], object]) -> float:
+    return statistics.median(seconds_of(call) for _ in range(LOOP_SAMPLES))

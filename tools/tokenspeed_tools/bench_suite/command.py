@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenspeed_tools.bench_suite import compare
-from tokenspeed_tools.bench_suite.anchors import Anchors
 from tokenspeed_tools.bench_suite.book import Book, commit_of, versions
 from tokenspeed_tools.bench_suite.line import SCHEMA, Line
 from tokenspeed_tools.bench_suite.part import Part
 from tokenspeed_tools.bench_suite.registry import chosen
-from tokenspeed_tools.bench_suite.runner import Measured, run
+from tokenspeed_tools.bench_suite.runner import measured_alone
 from tokenspeed_tools.bench_suite.table import table
 from tokenspeed_tools.progress import bar
 from tokenspeed_tools.prove.ledger import machine, machine_kind
@@ -66,23 +66,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     book = Book(options.path)
     known = _known()
     failed: list[str] = []
-    anchors = Anchors()
-    try:
-        for number, part in enumerate(options.only):
-            measured = _measured(part, number, len(options.only), options.rounds or part.rounds, anchors)
-            if measured is None:
-                failed.append(f"{part.name} failed")
-                continue
-            line = Line(part=part.name, sizes=dict(part.sizes), **known, **measured._asdict())
-            then = book.last(line, options.against)
-            print(f"\n{table(line, then)}", flush=True)
-            failed += _too_bad(line, then, options.fail_above)
-            if not options.dry_run:
-                book.add(line)
-    finally:
-        anchors.close()
-    if failed:
-        print("\n".join(["", *(f"bench: {text}" for text in failed)]), file=sys.stderr)
+    for number, part in enumerate(options.only):
+        rounds = options.rounds or part.rounds
+        bar("bench", number, len(options.only), f"{part.name}, {rounds} rounds in about {part.about_s} s: {part.shows}")
+        load = round(os.getloadavg()[0], 1)
+        try:
+            measured = measured_alone(part.name, rounds)
+        except Exception as error:
+            failed.append(f"{part.name} failed: {type(error).__name__}: {error}")
+            continue
+        line = Line(part=part.name, sizes=dict(part.sizes), load=load, **known, **measured._asdict())
+        then = book.last(line, options.against)
+        print(f"\n{table(line, then)}", flush=True)
+        failed += _too_bad(line, then, options.fail_above)
+        if not options.dry_run:
+            book.add(line)
+    bar("bench", len(options.only), len(options.only), "done\n")
+    print("".join(f"bench: {text}\n" for text in failed), end="", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -98,20 +98,6 @@ def _known() -> dict[str, Any]:
         "kind": machine_kind(),
         "versions": versions(),
     }
-
-
-def _measured(part: Part, number: int, parts: int, rounds: int, anchors: Anchors) -> Measured | None:
-    """Run one part; say why if it fails."""
-
-    def told(done: int) -> None:
-        if sys.stderr.isatty() or not done:
-            bar("bench", number, parts, f"{part.name}, {rounds} rounds in about {part.about_s} s: {part.shows}")
-
-    try:
-        return run(part, rounds, anchors.measure, told)
-    except Exception as error:
-        print(f"\nbench: {part.name} failed: {type(error).__name__}: {error}", file=sys.stderr)
-        return None
 
 
 def _too_bad(line: Line, then: Line | None, limit_percent: float | None) -> list[str]:

@@ -30,7 +30,10 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one part. `anchors` are the machine's speeds, a value for each round."""
+    """One run of one part. `anchors` are the machine's speeds, a value for each round.
+
+    `load` is how many threads wanted to run on average in the minute before the part began.
+    """
 
     schema: int
     part: str
@@ -39,6 +42,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     dirty: bool
     machine: str
     kind: str
+    load: float
     versions: dict[str, str]
     sizes: dict[str, int]
     seconds: float

@@ -17,7 +17,7 @@ Sizes = Mapping[str, int]
 #: Takes the number of the round, from 0, and measures once.
 Measure = Callable[[int], Values]
 
-Anchor = Literal["loop", "copy", "gemm", "work", "none"]
+Anchor = Literal["loop", "objects", "copy", "gemm", "work", "none"]
 
 
 class Kind(NamedTuple):
@@ -28,12 +28,12 @@ class Kind(NamedTuple):
     anchor: Anchor
 
 
-def time_of(unit: str, anchor: Anchor = "loop") -> Kind:
+def time_of(unit: str, anchor: Anchor = "objects") -> Kind:
     """Return the kind of a duration."""
     return Kind(unit, "lower", anchor)
 
 
-def rate_of(unit: str, anchor: Anchor = "loop") -> Kind:
+def rate_of(unit: str, anchor: Anchor) -> Kind:
     """Return the kind of a rate."""
     return Kind(unit, "higher", anchor)
 

@@ -1,20 +1,23 @@
 """Runs one part: rounds, and the machine's speed around each.
 
-Owns the order of measuring and the check of what a part gives. It knows no file and no part by name.
+Owns the order of measuring and the check of what a part gives. It knows no file.
 
 Invariant: a round's speed is the mean of those measured just before and just after it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
 
-from tokenspeed_tools.bench_suite.anchors import Speeds
+from tokenspeed_tools.bench_suite.anchors import Anchors, Speeds
 from tokenspeed_tools.bench_suite.line import Figure, rounded, spread_percent
 from tokenspeed_tools.bench_suite.part import Kind, Part, Values
 
@@ -34,8 +37,23 @@ class Measured(NamedTuple):
     figures: dict[str, Figure]
 
 
-def run(part: Part, rounds: int, speeds_now: Callable[[], Speeds], told: Callable[[int], None]) -> Measured:
-    """Run `rounds` of `part`; `told` hears the number of each, from 0, before it begins.
+def measured_alone(name: str, rounds: int) -> Measured:
+    """Run `rounds` of the part `name` in a process of its own: no other part's memory and threads are there."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=fresh) as process:
+        return process.submit(_measured, name, rounds).result()
+
+
+def _measured(name: str, rounds: int) -> Measured:
+    from tokenspeed_tools.bench_suite.registry import chosen
+
+    (part,) = chosen(name)
+    with contextlib.closing(Anchors()) as anchors:
+        return run(part, rounds, anchors.measure)
+
+
+def run(part: Part, rounds: int, speeds_now: Callable[[], Speeds]) -> Measured:
+    """Run `rounds` of `part`.
 
     On a machine that others keep busy there are fewer of them: behind `ROUNDS_MIN` none begins once
     the part has taken `PATIENCE` times as long as it should.
@@ -47,7 +65,6 @@ def run(part: Part, rounds: int, speeds_now: Callable[[], Speeds], told: Callabl
         for number in range(rounds):
             if number >= ROUNDS_MIN and time.monotonic() - begin > PATIENCE * part.about_s:
                 break
-            told(number)
             found.append(_checked(part, measure(number)))
             speeds.append(speeds_now())
     around = list(pairwise(speeds))

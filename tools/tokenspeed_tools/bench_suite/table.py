@@ -10,6 +10,8 @@ from tokenspeed_tools.bench_suite.compare import Change
 from tokenspeed_tools.bench_suite.line import Figure, Line
 
 DIGITS = 3
+# A load above this share of the cores is not this benchmark's own.
+BUSY = 0.75
 
 
 def table(now: Line, then: Line | None) -> str:
@@ -18,6 +20,8 @@ def table(now: Line, then: Line | None) -> str:
     rows.append(
         f"  {'figure':34} {'unit':12} {'now':>9} {'spread':>7} {'before':>9} {'change':>8} {'noise':>6}  verdict"
     )
+    if now.load > BUSY * _cores(now):
+        rows.insert(1, f"  DOUBT: others kept the machine busy: load {now.load:g} on {_cores(now)} cores")
     rows += [_row(name, figure, then, _change(now, then, name)) for name, figure in now.figures.items()]
     return "\n".join(rows)
 
@@ -44,6 +48,11 @@ def number(value: float) -> str:
 
 def _origin(line: Line) -> str:
     return f"commit {line.commit}{' with changes' if line.dirty else ''}"
+
+
+def _cores(line: Line) -> int:
+    """Return the cores of the machine, with which its kind ends."""
+    return int(line.kind.split()[-2])
 
 
 def _compared(now: Line, then: Line | None) -> str:

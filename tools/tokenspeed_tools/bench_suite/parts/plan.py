@@ -23,7 +23,7 @@ import numpy as np
 from tokenspeed.messages.base import pack_ids
 from tokenspeed.messages.executor import ROW_INTS
 from tokenspeed.scheduling.scheduler import CoreConfig, Plan, Scheduler
-from tokenspeed_tools.bench_suite.part import Kind, Measure, Part, Sizes, Values, time_of
+from tokenspeed_tools.bench_suite.part import Anchor, Kind, Measure, Part, Sizes, Values, time_of
 from tokenspeed_tools.bench_suite.timing import share
 
 NATIVE_TESTS = Path(__file__).parents[4] / "native/tests"
@@ -32,6 +32,7 @@ PROMPT_TOKENS = (2048, 8192)
 PAGE_TOKENS = 64
 STEP_TOKENS = 8192
 DRAWN = 17
+ANCHORS: dict[str, Anchor] = {"native": "loop", "face": "objects"}
 CASES = tuple(product(PROMPT_TOKENS, ROWS))
 
 Series = dict[str, list[float]]
@@ -148,9 +149,9 @@ def _figures() -> dict[str, Kind]:
     kinds = {}
     for prompt_tokens, rows in CASES:
         end = suffix(rows, prompt_tokens)
-        for side in ("native", "face"):
+        for side in ANCHORS:
             for figure in ("plan_us_p50", "plan_us_p99", "result_us_p50"):
-                kinds[f"{side}_{figure}_{end}"] = time_of("us")
+                kinds[f"{side}_{figure}_{end}"] = time_of("us", ANCHORS[side])
         kinds[f"crossing_of_native_{end}"] = Kind("x of native", "lower", "none")
     return kinds
 
