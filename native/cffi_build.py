@@ -45,6 +45,8 @@ SOURCES = [
     "native/src/scheduler/room.cpp",
     "native/src/scheduler/scheduler.cpp",
     "native/src/scheduler/states.cpp",
+    "native/src/trace.cpp",
+    "native/src/trace_abi.cpp",
     "native/src/waiter.cpp",
     "native/src/waiter_abi.cpp",
     "native/src/waiter_driver.cpp",

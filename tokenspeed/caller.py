@@ -28,11 +28,15 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct):
-    """One call: its id, the name of the key that it came with, and the replies made for it so far."""
+    """One call: its id, the name of the key that it came with, and the replies made for it so far.
+
+    `received_ns` is when it came, on the monotonic clock.
+    """
 
     id: str
     key: str = ""
     keep_text: bool = False
+    received_ns: int = 0
     replies: list[Account] = []
 
     def fields(self) -> dict[str, object]:

@@ -41,7 +41,7 @@ __all__ = [
     "raise_status",
 ]
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 
 class NativeError(EngineError):

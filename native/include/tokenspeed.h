@@ -36,6 +36,104 @@ typedef enum {
 int32_t ts_abi_version(void);
 const char *ts_last_error(void);
 
+/* ---- trace ---------------------------------------------------------------------------------- */
+
+/* A buffer of the latest points: what its writers did, and when. It lies in a memory file, always
+ * takes the next point and overwrites the oldest. Several threads of one process may write through
+ * one handle; readers map it read-only, and what was overwritten before they read it is counted.
+ * A null handle takes every point and keeps none. */
+typedef struct ts_trace ts_trace;
+typedef struct ts_trace_reader ts_trace_reader;
+
+/* The meaning of kind, request, step and value is told in tokenspeed/points.py. */
+typedef struct {
+  int64_t time_ns; /* CLOCK_MONOTONIC */
+  uint64_t request;
+  int64_t value;
+  uint32_t step; /* the low 32 bits */
+  uint16_t kind; /* a ts_point_kind, from 1 on */
+  uint16_t zero;
+} ts_trace_point;
+
+typedef enum {
+  TS_POINT_RECEIVED = 1,
+  TS_POINT_OPENED = 2,
+  TS_POINT_TOKENIZE_BEGIN = 3,
+  TS_POINT_TOKENIZED = 4,
+  TS_POINT_SUBMITTED = 5,
+  TS_POINT_WAITS = 6,
+  TS_POINT_ADMITTED = 7,
+  TS_POINT_CHUNK = 8,
+  TS_POINT_RESULT = 9,
+  TS_POINT_RETRACTED = 10,
+  TS_POINT_ENDED = 11,
+  TS_POINT_CANCELLED = 12,
+  TS_POINT_REFUSED = 13,
+  TS_POINT_TEXT = 14,
+  TS_POINT_DELTA = 15,
+  TS_POINT_WRITTEN = 16,
+  TS_POINT_FINISHED = 17,
+  TS_POINT_PLAN_BEGIN = 32,
+  TS_POINT_PLANNED = 33,
+  TS_POINT_PLAN_SENT = 34,
+  TS_POINT_PLAN_RECEIVED = 35,
+  TS_POINT_LAUNCH_BEGIN = 36,
+  TS_POINT_UPLOADED = 37,
+  TS_POINT_LAUNCHED = 38,
+  TS_POINT_COMPUTE_BEGIN = 39,
+  TS_POINT_STAGE = 40,
+  TS_POINT_COMPUTE_END = 41,
+  TS_POINT_IDS_DOWN = 42,
+  TS_POINT_RESULT_SENT = 43,
+  TS_POINT_RESULT_RECEIVED = 44,
+  TS_POINT_APPLIED = 45,
+  TS_POINT_BATCH_SENT = 46,
+  TS_POINT_RING_SENT = 64,
+  TS_POINT_RING_RECEIVED = 65,
+  TS_POINT_RING_FULL = 66,
+  TS_POINT_TURN_BEGIN = 80,
+  TS_POINT_TURN_END = 81,
+  TS_POINT_GC_BEGIN = 82,
+  TS_POINT_GC_END = 83
+} ts_point_kind;
+
+/* Why a request has to wait: the value of TS_POINT_WAITS. */
+typedef enum {
+  TS_WAIT_SLOTS = 1,
+  TS_WAIT_PAGES = 2,
+  TS_WAIT_PREFIX = 3,
+  TS_WAIT_RETRACTED = 4,
+  TS_WAIT_TURN = 5
+} ts_wait;
+
+enum { TS_TRACE_CAPACITY_MIN = 64, TS_TRACE_CAPACITY_MAX = 1048576 };
+
+/* Bytes of a buffer of `capacity` points (a power of two). */
+int64_t ts_trace_bytes(uint64_t capacity);
+/* Makes the memory file `fd`, of that size and all zero, a buffer. */
+int32_t ts_trace_format(int32_t fd, uint64_t capacity);
+
+/* TS_ERR_CORRUPT unless the file holds a buffer. The descriptor may be closed afterwards. */
+int32_t ts_trace_open(int32_t fd, ts_trace **out);
+void ts_trace_close(ts_trace *trace);
+void ts_trace_put(ts_trace *trace, uint32_t kind, uint64_t request, uint64_t step, int64_t value);
+/* A point of the past, or one whose time is known already. */
+void ts_trace_put_at(ts_trace *trace, int64_t time_ns, uint32_t kind, uint64_t request,
+                     uint64_t step, int64_t value);
+/* One point for each of `count` requests, all with the time of the call. */
+void ts_trace_put_all(ts_trace *trace, uint32_t kind, uint64_t step, const uint64_t *requests,
+                      const int64_t *values, int32_t count);
+
+int32_t ts_trace_reader_open(int32_t fd, ts_trace_reader **out);
+/* Moves at most `max` points to `out`, the oldest first, and returns how many. Points of several
+ * threads may be a little out of order. */
+int64_t ts_trace_read(ts_trace_reader *reader, ts_trace_point *out, int64_t max);
+/* Points that were overwritten before they were read. */
+int64_t ts_trace_lost(ts_trace_reader *reader);
+/* From now on only points written later are read. */
+int32_t ts_trace_skip(ts_trace_reader *reader);
+void ts_trace_reader_close(ts_trace_reader *reader);
+
 /* ---- rings ------------------------------------------------------------------------------- */
 
 /* A ring carries messages from one writer to 1..8 readers, each of which gets every message, in
@@ -78,6 +176,9 @@ int32_t ts_ring_send(ts_ring_writer *writer, const void *data, uint64_t bytes);
 int32_t ts_ring_clear_space(ts_ring_writer *writer);
 int64_t ts_ring_writer_fill(ts_ring_writer *writer); /* bytes in use, by the slowest reader */
 int32_t ts_ring_writer_space_fd(ts_ring_writer *writer);
+/* From now on each message sent, and each that found the ring full, is a point of `trace` (null:
+ * none) with `edge` as its step. The trace must outlive the handle. */
+int32_t ts_ring_writer_trace(ts_ring_writer *writer, ts_trace *trace, uint32_t edge);
 void ts_ring_writer_close(ts_ring_writer *writer);
 
 int32_t ts_ring_reader_open(int32_t segment_fd, uint32_t index, int32_t data_fd, int32_t space_fd,
@@ -91,6 +192,7 @@ int32_t ts_ring_prepare_sleep(ts_ring_reader *reader);
 int32_t ts_ring_clear_wakeup(ts_ring_reader *reader);
 int64_t ts_ring_reader_fill(ts_ring_reader *reader); /* bytes that wait for this reader */
 int32_t ts_ring_reader_data_fd(ts_ring_reader *reader);
+int32_t ts_ring_reader_trace(ts_ring_reader *reader, ts_trace *trace, uint32_t edge);
 void ts_ring_reader_close(ts_ring_reader *reader);
 
 /* ---- waiter -------------------------------------------------------------------------------- */
@@ -260,6 +362,10 @@ const char *ts_state_name(int32_t state);
 const char *ts_event_name(int32_t event);
 int32_t ts_state_next(int32_t state, int32_t event);
 int32_t ts_scheduler_state(const ts_scheduler *scheduler, uint64_t request);
+
+/* From now on what befalls a request or a step is a point of `trace` (null: none), at the time of
+ * its event; it changes nothing else. The trace must outlive the scheduler. */
+int32_t ts_scheduler_trace(ts_scheduler *scheduler, ts_trace *trace);
 
 /* From now on every event is written to a log that begins with the configuration; only right after
  * ts_scheduler_create. ts_scheduler_log moves at most `max` bytes of it to `data` and returns how

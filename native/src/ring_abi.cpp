@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "ring.h"
+#include "trace.h"
 
 using ts::fail;
 using ts::ring::Descriptor;
@@ -16,12 +17,17 @@ using ts::ring::Segment;
 using ts::ring::Shape;
 using ts::ring::Writer;
 
+// An end and where its points go.
 struct ts_ring_writer : Writer {
   using Writer::Writer;
+  ts_trace *trace = nullptr;
+  uint32_t edge = 0;
 };
 
 struct ts_ring_reader : Reader {
   using Reader::Reader;
+  ts_trace *trace = nullptr;
+  uint32_t edge = 0;
 };
 
 namespace {
@@ -101,7 +107,21 @@ int32_t ts_ring_writer_open(int32_t segment_fd, const int32_t *data_fds, uint32_
 
 int32_t ts_ring_send(ts_ring_writer *writer, const void *data, uint64_t bytes) {
   if (writer == nullptr) return closed();
-  return guarded([&] { return writer->send({static_cast<const std::byte *>(data), bytes}); });
+  // The time before: a reader may have the message when this call returns.
+  const int64_t begin_ns = writer->trace == nullptr ? 0 : ts::trace::now_ns();
+  const int32_t sent =
+      guarded([&] { return writer->send({static_cast<const std::byte *>(data), bytes}); });
+  if (sent >= 0)
+    ts::trace::put(writer->trace, begin_ns, sent == 1 ? TS_POINT_RING_SENT : TS_POINT_RING_FULL, 0,
+                   writer->edge, static_cast<int64_t>(bytes));
+  return sent;
+}
+
+int32_t ts_ring_writer_trace(ts_ring_writer *writer, ts_trace *trace, uint32_t edge) {
+  if (writer == nullptr) return closed();
+  writer->trace = trace;
+  writer->edge = edge;
+  return TS_OK;
 }
 
 int32_t ts_ring_clear_space(ts_ring_writer *writer) {
@@ -148,7 +168,18 @@ int32_t ts_ring_reader_open(int32_t segment_fd, uint32_t index, int32_t data_fd,
 
 int32_t ts_ring_receive(ts_ring_reader *reader, ts_ring_record *out) {
   if (reader == nullptr) return closed();
-  return guarded([&] { return reader->receive(*out); });
+  const int32_t found = guarded([&] { return reader->receive(*out); });
+  if (found == 1)
+    ts::trace::put_now(reader->trace, TS_POINT_RING_RECEIVED, 0, reader->edge,
+                       static_cast<int64_t>(out->bytes));
+  return found;
+}
+
+int32_t ts_ring_reader_trace(ts_ring_reader *reader, ts_trace *trace, uint32_t edge) {
+  if (reader == nullptr) return closed();
+  reader->trace = trace;
+  reader->edge = edge;
+  return TS_OK;
 }
 
 int32_t ts_ring_release(ts_ring_reader *reader) {

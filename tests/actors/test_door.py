@@ -63,7 +63,7 @@ def test_an_engine_of_another_protocol_is_refused(tmp_path: Path) -> None:
 
         speaker = threading.Thread(target=answer)
         speaker.start()
-        with pytest.raises(UserError, match=r"TokenSpeed 7.0, speaks protocol 9 and this tool protocol 1"):
+        with pytest.raises(UserError, match=r"TokenSpeed 7.0, speaks protocol 9 and this tool protocol 2"):
             attach(tmp_path / "s")
         speaker.join()
 

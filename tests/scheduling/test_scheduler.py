@@ -11,8 +11,10 @@ import pytest
 from tests.scheduling.model import Model, quads
 from tokenspeed.capi import ffi
 from tokenspeed.errors import EngineError
+from tokenspeed.ipc.trace import Trace, TraceFile, TraceReader
 from tokenspeed.messages.base import pack_ids, unpack_ids
 from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, ROW_SCORE
+from tokenspeed.points import Wait, rows_and_tokens
 from tokenspeed.scheduling.scheduler import (
     OUTCOME,
     CoreConfig,
@@ -666,3 +668,50 @@ def test_the_model_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     model.submit(1, prompt(12), 4)
     with pytest.raises(AssertionError, match="reads"):
         model.drain()
+
+
+# The trace.
+
+
+def test_a_trace_tells_of_every_event_and_changes_nothing() -> None:
+    buffer = TraceFile(1 << 12)
+    trace, reader = Trace(buffer.fileno()), TraceReader(buffer.fileno())
+    logs = []
+    for traced in (False, True):
+        model = Model(config(slots=1, step_tokens=8))
+        if traced:
+            model.core.trace_to(trace)
+        model.submit(1, prompt(11), 2)
+        model.submit(2, prompt(3, first=500), 3)
+        while model.plan() is not None:
+            model.result()
+        logs.append(model.core.log())
+    assert logs[0] == logs[1]
+    told = [(each.kind.name, each.request, each.step, each.value) for each in reader.read()]
+    assert [each for each in told if each[1]] == [
+        ("SUBMITTED", 1, 0, 11),
+        ("SUBMITTED", 2, 0, 3),
+        ("ADMITTED", 1, 0, 0),
+        ("CHUNK", 1, 1, 8),
+        ("WAITS", 2, 0, Wait.SLOTS),
+        ("CHUNK", 1, 2, 3),
+        ("RESULT", 1, 2, 1),
+        ("RESULT", 1, 3, 1),
+        ("ENDED", 1, 0, 2),
+        ("ADMITTED", 2, 0, 0),
+        ("CHUNK", 2, 4, 3),
+        ("RESULT", 2, 4, 1),
+        ("RESULT", 2, 5, 1),
+        ("RESULT", 2, 6, 1),
+        ("ENDED", 2, 0, 3),
+    ]
+    planned = [each for each in told if each[0] == "PLANNED"]
+    assert [(step, *rows_and_tokens(value)) for _, _, step, value in planned] == [
+        (1, 1, 8),
+        (2, 1, 3),
+        (3, 1, 0),
+        (4, 1, 3),
+        (5, 1, 0),
+        (6, 1, 0),
+    ]
+    buffer.close()

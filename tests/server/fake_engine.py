@@ -130,6 +130,9 @@ class Stream:
         self._end()
         self._ended.set_exception(error)
 
+    def written(self, size: int = 0) -> None:
+        """Take no note."""
+
     def cancel(self) -> None:
         if self in self._engine.open:
             self._end()
@@ -217,6 +220,9 @@ class FakeEngine:
 
     async def stats(self) -> SchedulerStats:
         return SchedulerStats(0, 0, self.requests_open, 4096, 4000, 90, 5, 0, 0, 17, 0)
+
+    async def profile(self, seconds: float) -> Path:
+        return Path(f"/run/profile-of-{seconds:g}-s")
 
     async def drain(self, timeout_s: float) -> None:
         self.state = "draining"

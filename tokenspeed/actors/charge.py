@@ -57,7 +57,7 @@ class Charge:
         """Return the present life, None if there is none."""
         return self.life if self.life is not None and self.life.running else None
 
-    def begin(self, keeper: Keeper, page_fd: int, ends: Ends, log_level: int) -> None:
+    def begin(self, keeper: Keeper, page_fd: int, trace_fd: int, ends: Ends, log_level: int) -> None:
         """Begin a life with these ends. OSError if the system gives no process."""
         self.phase = FIRST_PHASE
         self.line.begin(now_us(), int(self.spec.start_limit_s * 1e6))
@@ -75,7 +75,7 @@ class Charge:
             grants=grants,
             restarted=self.missed,
         )
-        self.life.launch(launch, [page_fd, *descriptors])
+        self.life.launch(launch, [page_fd, trace_fd, *descriptors])
         self.missed = []
 
     def overdue(self, now: int, awake_since_us: int, stall_limit_us: int) -> str | None:

@@ -25,7 +25,7 @@ class EdgeGrant(msgspec.Struct, array_like=True, frozen=True):
     """One end of a ring. Its `descriptors` come with the message, in the order of the grants.
 
     For a writer `peer` is the address that it sends to, for a reader the sender's name; `reader` is
-    the reader's index, -1 for the writer.
+    the reader's index, -1 for the writer. `edge` is the edge's place in the topology.
     """
 
     peer: str
@@ -33,10 +33,11 @@ class EdgeGrant(msgspec.Struct, array_like=True, frozen=True):
     capacity_bytes: int
     epoch: int
     descriptors: int
+    edge: int = 0
 
 
 class Launch(msgspec.Struct, tag=True, array_like=True, frozen=True):
-    """First message of a life: who the process is. The status page's descriptor comes first.
+    """First message of a life: who the process is. The status page's descriptor comes first, then the trace's.
 
     `restarted` names the peers, with their epochs, that began new lives since its own edges were laid.
     """
@@ -65,6 +66,14 @@ class Open(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """Answer to `Ready`: read the inboxes from now on."""
 
 
+class Profile(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """Observe the actor's kernels for `seconds` and write what was seen to `path`."""
+
+    serial: int
+    seconds: float
+    path: str
+
+
 class Stop(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """End in good order."""
 
@@ -85,14 +94,21 @@ class Swapped(msgspec.Struct, tag=True, array_like=True, frozen=True):
     serial: int
 
 
+class Profiled(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """The profile with this serial lies at its path, or there is none because of `error`."""
+
+    serial: int
+    error: ErrorInfo | None = None
+
+
 class Failed(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """The actor is about to end because of this."""
 
     error: ErrorInfo
 
 
-ToActor = Launch | Swap | Open | Stop
-ToSupervisor = Phase | Ready | Swapped | Failed
+ToActor = Launch | Swap | Open | Profile | Stop
+ToSupervisor = Phase | Ready | Swapped | Profiled | Failed
 
 
 class Channel:

@@ -23,9 +23,12 @@ from tokenspeed.messages.detokenizer import DetokenizerMessage, DropStream, Stre
 from tokenspeed.messages.engine import OutputDelta, PositionLogprobs, StreamsFenced
 from tokenspeed.messages.logprobs import entry_bytes
 from tokenspeed.messages.scheduler import StreamSettings, Verdict
+from tokenspeed.points import Kind
 from tokenspeed.text.output_stream import OutputStream
 from tokenspeed.text.pieces import Pieces
 from tokenspeed.text.vocabulary import load_vocabulary
+
+TEXT = int(Kind.TEXT)
 
 
 class _Reply:
@@ -78,7 +81,7 @@ class DetokenizerActor(Actor):
         match message:
             case TokenBatch():
                 for entry in message.entries:
-                    self._take(entry)
+                    self._take(entry, message.step)
             case DropStream():
                 self._replies.pop(message.request, None)
 
@@ -91,7 +94,7 @@ class DetokenizerActor(Actor):
             self._replies.clear()
             self._outbox.send("engine", StreamsFenced(epoch))
 
-    def _take(self, entry: TokenEntry) -> None:
+    def _take(self, entry: TokenEntry, step: int) -> None:
         reply = self._replies.get(entry.request)
         if reply is None:
             if entry.opening is None:
@@ -105,9 +108,9 @@ class DetokenizerActor(Actor):
             reply.held += ids
             reply.entries += bytes(entry.logprobs[known * entry_bytes(reply.settings.logprobs) :])
         if ids or entry.finish:
-            self._emit(entry, reply, ids)
+            self._emit(entry, reply, ids, step)
 
-    def _emit(self, entry: TokenEntry, reply: _Reply, ids: list[int]) -> None:
+    def _emit(self, entry: TokenEntry, reply: _Reply, ids: list[int], step: int) -> None:
         stream, settings = reply.stream, reply.settings
         text_offset = stream.chars
         text = stream.push(ids, hide_last=entry.finish == "stop")
@@ -133,6 +136,7 @@ class DetokenizerActor(Actor):
             logprobs=logprobs,
             prompt_logprobs=self._of_prompt(reply) if first == text_offset == 0 else None,
         )
+        self.trace.point(TEXT, entry.request, step, len(text))
         self._outbox.send("engine", delta)
         if finish:
             del self._replies[entry.request]

@@ -119,10 +119,8 @@ class EdgeTable:
 
     def _grant(self, edge: EdgeSpec, name: str) -> EdgeGrant:
         files = self._files[edge]
-        descriptors = len(files.fds())
-        if name == edge.writer:
-            return EdgeGrant(edge.target, WRITER, files.capacity, files.epoch, descriptors)
-        return EdgeGrant(edge.writer, edge.readers.index(name), files.capacity, files.epoch, descriptors)
+        peer, reader = (edge.target, WRITER) if name == edge.writer else (edge.writer, edge.readers.index(name))
+        return EdgeGrant(peer, reader, files.capacity, files.epoch, len(files.fds()), self.edges.index(edge))
 
     def _replace(self, edges: Sequence[EdgeSpec], epoch: int) -> None:
         for edge in edges:

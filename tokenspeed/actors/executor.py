@@ -10,6 +10,7 @@ Invariant: each plan of the living scheduler is answered once, in order, by a re
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import ClassVar
 
 from tokenspeed.actors.outbox import Outbox
@@ -18,11 +19,15 @@ from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import EngineError
 from tokenspeed.executor.executor import load_executor
 from tokenspeed.executor.face import Executor, StepOutcome
+from tokenspeed.kernel_slices import write_slices
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.executor import ExecutorMessage, StepPlan
 from tokenspeed.messages.scheduler import ExecutorReady, StepFailed, StepResult
+from tokenspeed.points import Kind
 
+PLAN_RECEIVED, IDS_DOWN, RESULT_SENT = int(Kind.PLAN_RECEIVED), int(Kind.IDS_DOWN), int(Kind.RESULT_SENT)
 LOAD_LIMIT_S = 120.0
+PROFILER_LIMIT_S = 60.0
 STEP_LIMIT_S = 30.0  # a step may take this long, or
 STEP_LIMIT_TIMES = 4  # this many times the longest one so far; then it counts as hung
 
@@ -52,13 +57,14 @@ class ExecutorActor(Actor):
             loop.call_soon_threadsafe(self._phase, f"{text} {fraction:.0%}", LOAD_LIMIT_S)
 
         self._phase("weights", LOAD_LIMIT_S)
-        self._executor = await asyncio.to_thread(load_executor, self._config, progress)
+        self._executor = await asyncio.to_thread(load_executor, self._config, progress, self.trace)
         loop.add_reader(self._executor.fileno(), self._collect)
         self._report()
 
     def receive(self, sender: str, message: Message) -> None:
         """Hand on one plan."""
         if isinstance(message, StepPlan):
+            self.trace.point(PLAN_RECEIVED, 0, message.step)
             self._executor.submit(message)
             self._outstanding += 1
             if self._outstanding == 1:
@@ -71,6 +77,14 @@ class ExecutorActor(Actor):
         self._outstanding = 0
         self._watch_oldest()
         self._report()
+
+    async def profile(self, seconds: float, path: Path) -> None:
+        """Observe the executor's kernels; the loop stands still while the profiler begins and ends."""
+        self._phase("profiler", seconds + PROFILER_LIMIT_S)
+        self._executor.begin_profile()
+        await asyncio.sleep(seconds)
+        write_slices(path, self._executor.end_profile())
+        self._phase("", 0.0)
 
     async def stop(self) -> None:
         """Wait for the step in hand; drop the others."""
@@ -85,8 +99,10 @@ class ExecutorActor(Actor):
     def _collect(self) -> None:
         outcomes = self._executor.collect()
         for outcome in outcomes:
+            self.trace.point(IDS_DOWN, 0, outcome.step)
             self._step_s_max = max(self._step_s_max, outcome.step_us / 1e6)
             self._tell_scheduler(_answer(outcome))
+            self.trace.point(RESULT_SENT, 0, outcome.step)
         if outcomes:
             self._outstanding -= len(outcomes)
             self._forgotten = 0

@@ -24,6 +24,8 @@ from tokenspeed.actors.control import (
     Launch,
     Open,
     Phase,
+    Profile,
+    Profiled,
     Ready,
     Stop,
     Swap,
@@ -65,6 +67,7 @@ class Life:
         self._channel = channel
         self._keeper = keeper
         self._swaps: dict[int, asyncio.Future[None]] = {}
+        self._profiles: dict[int, asyncio.Future[None]] = {}
         self._loop = asyncio.get_running_loop()
         self._pidfd = os.pidfd_open(process.pid)
         self._loop.add_reader(self._pidfd, self._on_exit)
@@ -117,6 +120,13 @@ class Life:
         self._send(swap, descriptors)
         return done
 
+    def profile(self, wanted: Profile) -> asyncio.Future[None]:
+        """Have the process profiled; the future tells that it was, or why not."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._profiles[wanted.serial] = done
+        self._send(wanted)
+        return done
+
     def stop(self) -> None:
         """Ask an open actor to end in good order, and kill one that cannot hear yet."""
         if self.opened:
@@ -159,6 +169,8 @@ class Life:
                 self._keeper.on_ready(self)
             case Swapped():
                 self._swaps.pop(message.serial).set_result(None)
+            case Profiled():
+                _settle(self._profiles.pop(message.serial), message.error)
             case Failed():
                 self.error = self.error or message.error
 
@@ -173,6 +185,9 @@ class Life:
         for done in self._swaps.values():
             done.set_result(None)
         self._swaps.clear()
+        for asked in self._profiles.values():
+            _settle(asked, self.why())
+        self._profiles.clear()
         self._keeper.on_exit(self)
 
     def _read_last_words(self) -> None:
@@ -180,6 +195,15 @@ class Life:
             while (received := self._channel.receive()) is not None:
                 if isinstance(received[0], Failed):
                     self._note(received[0])
+
+
+def _settle(asked: asyncio.Future[None], error: ErrorInfo | None) -> None:
+    if asked.done():
+        return  # who asked has gone
+    if error is None:
+        asked.set_result(None)
+    else:
+        asked.set_exception(error.exception())
 
 
 def _describe_exit(status: int) -> str:

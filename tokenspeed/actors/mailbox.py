@@ -15,6 +15,7 @@ Invariant: records of one edge and epoch are handled once, in order, or not at a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -25,14 +26,18 @@ from tokenspeed.actors.edges import WRITER, Ends
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.errors import EngineError
 from tokenspeed.ipc.codec import Decoder
-from tokenspeed.ipc.ring import RingFiles, RingReader
+from tokenspeed.ipc.ring import RingFiles, RingReader, RingWriter
+from tokenspeed.ipc.trace import NOWHERE, Trace
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe
 from tokenspeed.observe.page import StatusLine, now_us
+from tokenspeed.points import Kind
 
 RECORDS_PER_TURN = 64
 
 BACKLOG_BYTES_MAX = 8 << 20
+
+TURN_BEGIN, TURN_END = int(Kind.TURN_BEGIN), int(Kind.TURN_END)
 
 OnMessage = Callable[[str, Message], None]
 
@@ -113,8 +118,10 @@ class Mailbox:
         line: StatusLine,
         on_failure: Callable[[RecordError], None],
         form: MailboxForm,
+        trace: Trace = NOWHERE,
     ) -> None:
         self.outbox = Outbox(form.backlog_bytes_max, self.wake)
+        self._trace = trace
         self._form = form
         self._receives = receives
         self._line = line
@@ -134,7 +141,9 @@ class Mailbox:
         """
         for grant, files in ends:
             if grant.reader == WRITER:
-                self.outbox.connect(grant.peer, files)
+                writer = RingWriter(files)
+                writer.trace_to(self._trace, grant.edge)
+                self.outbox.connect(grant.peer, writer)
             else:
                 self._connect_inbox(grant, files)
 
@@ -187,6 +196,7 @@ class Mailbox:
             raise EngineError(f"an edge from {grant.peer} without a message type for it in `receives`")
         self._disconnect(grant.peer)
         reader = RingReader(files, grant.reader, poison=self._form.poison)
+        reader.trace_to(self._trace, grant.edge)
         kind = cast("type[Message]", self._receives[grant.peer])
         inbox = Inbox(grant.peer, reader, Decoder(kind, views=self._form.in_place))
         self._inboxes[grant.peer] = inbox
@@ -211,6 +221,7 @@ class Mailbox:
         """Take one batch from every inbox, whichever of them woke us, then let the owner act on it."""
         if self._on_message is None or self._paused or self.outbox.congested:
             return
+        begin_ns = time.monotonic_ns()
         try:
             taken, awake = self._take_all(self._on_message)
         except RecordError as error:
@@ -221,6 +232,8 @@ class Mailbox:
             self._records_in += taken
             self._on_drained()
             self.publish()
+            self._trace.point_at(begin_ns, TURN_BEGIN)
+            self._trace.point(TURN_END, 0, 0, taken)
         if awake:
             self.wake()
 

@@ -14,16 +14,16 @@ from collections.abc import Callable
 
 from tokenspeed.errors import EngineError
 from tokenspeed.ipc.codec import Encoder
-from tokenspeed.ipc.ring import RingFiles, RingWriter
+from tokenspeed.ipc.ring import RingWriter
 from tokenspeed.messages.base import Message
 
 
 class Lane:
     """The way to one receiver."""
 
-    def __init__(self, files: RingFiles, on_moved: Callable[[], None]) -> None:
+    def __init__(self, writer: RingWriter, on_moved: Callable[[], None]) -> None:
         self.backlog_bytes = 0
-        self._writer = RingWriter(files)
+        self._writer = writer
         self._waiting: deque[bytes] = deque()
         self._on_moved = on_moved
         self._loop = asyncio.get_running_loop()
@@ -88,11 +88,14 @@ class Outbox:
         """Return the bytes that wait for room, over all receivers."""
         return sum(lane.backlog_bytes for lane in self._lanes.values())
 
-    def connect(self, receiver: str, files: RingFiles) -> None:
-        """Send to `receiver` through this ring from now on; an older ring's waiting messages are dropped."""
+    def connect(self, receiver: str, writer: RingWriter) -> None:
+        """Send to `receiver` through `writer`, which is closed here, from now on.
+
+        An older ring's waiting messages are dropped.
+        """
         if receiver in self._lanes:
             self._lanes.pop(receiver).close()
-        self._lanes[receiver] = Lane(files, self._moved)
+        self._lanes[receiver] = Lane(writer, self._moved)
         self._moved()
 
     def close(self) -> None:

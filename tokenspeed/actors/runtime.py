@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import msgspec
@@ -28,6 +29,8 @@ from tokenspeed.actors.control import (
     Launch,
     Open,
     Phase,
+    Profile,
+    Profiled,
     Ready,
     Stop,
     Swap,
@@ -37,7 +40,8 @@ from tokenspeed.actors.control import (
 from tokenspeed.actors.edges import adopt_ends
 from tokenspeed.actors.mailbox import BACKLOG_BYTES_MAX, Mailbox, MailboxForm
 from tokenspeed.actors.outbox import Outbox
-from tokenspeed.errors import ErrorInfo, TokenSpeedError
+from tokenspeed.errors import ErrorInfo, TokenSpeedError, UserError
+from tokenspeed.ipc.trace import NOWHERE, Trace, trace_collections
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe, set_up_logging
 from tokenspeed.observe.page import StatusLine, StatusPage, now_us
@@ -62,6 +66,7 @@ class Actor:
     name: ClassVar[str]
     receives: ClassVar[Mapping[str, object]]
     in_place: ClassVar[bool] = False
+    trace = NOWHERE  # until its runtime gives it one
 
     def __init__(self, config: Any, outbox: Outbox, phase: Announce) -> None:
         """Keep the parts; load nothing yet.
@@ -92,6 +97,10 @@ class Actor:
         On a broadcast edge the other readers are peers too. What was sent to the old life, or was
         waiting to be sent, is gone. What is sent from here on reaches the new life.
         """
+
+    async def profile(self, seconds: float, path: Path) -> None:
+        """Observe kernels for `seconds` and write them to `path` (`kernel_slices`); an actor that runs none refuses."""
+        raise UserError(f"The {self.name} runs no kernels; profile the executor.", code="no_profile")
 
     async def stop(self) -> None:
         """Let go of what must be let go of in order; no message comes any more."""
@@ -124,11 +133,13 @@ class Announcer:
 class Runtime:
     """Runs one actor from `Launch` to `Stop`."""
 
-    def __init__(self, channel: Channel, launch: Launch, line: StatusLine) -> None:
+    def __init__(self, channel: Channel, launch: Launch, line: StatusLine, trace: Trace) -> None:
+        self._trace = trace
         self._channel = channel
         self._launch = launch
         self._line = line
         self._open = False
+        self._chores: set[asyncio.Task[None]] = set()
         self._restarted = launch.restarted
         self._loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
@@ -149,10 +160,12 @@ class Runtime:
     async def _start(self, descriptors: list[int]) -> None:
         actor_type: type[Actor] = load(self._launch.factory)
         form = MailboxForm(BACKLOG_BYTES_MAX, in_place=actor_type.in_place, poison=log.isEnabledFor(logging.DEBUG))
-        self._mailbox = Mailbox(actor_type.receives, self._line, self.crash, form)
+        self._mailbox = Mailbox(actor_type.receives, self._line, self.crash, form, self._trace)
         self._install(self._launch.grants, descriptors)
         self._actor = actor_type(self._config(), self._mailbox.outbox, Announcer(self._channel, self._line))
+        self._actor.trace = self._trace
         await self._actor.start()
+        trace_collections(self._trace)
         gc.collect()
         gc.freeze()  # what start-up made lives as long as the process: no collection walks it again
         self._line.announce(now_us(), 0)  # the limit of the last start-up phase no longer holds
@@ -196,6 +209,9 @@ class Runtime:
                 self._swap(message, descriptors)
             case Open():
                 self._begin()
+            case Profile():
+                self._chores.add(task := self._loop.create_task(self._profile(message)))
+                task.add_done_callback(self._chores.discard)
             case Stop():
                 self._mailbox.pause()
                 if not self._stopped.done():
@@ -218,6 +234,14 @@ class Runtime:
         for peer, epoch in self._restarted:
             self._actor.peer_restarted(peer, epoch)
         self._mailbox.open(self._actor.receive, self._actor.drained)
+
+    async def _profile(self, wanted: Profile) -> None:
+        try:
+            await self._actor.profile(wanted.seconds, Path(wanted.path))
+        except Exception as error:
+            self._tell(Profiled(wanted.serial, _info(error)))
+        else:
+            self._tell(Profiled(wanted.serial))
 
     def _tell(self, message: ToSupervisor) -> None:
         with contextlib.suppress(OSError):  # a supervisor that is gone shows as the channel's end
@@ -250,5 +274,6 @@ def run(channel: Channel) -> None:
 
 async def _serve(channel: Channel, launch: Launch, descriptors: list[int]) -> None:
     set_up_logging(launch.actor, launch.log_level, launch.log_form)
-    page = StatusPage(descriptors[0])
-    await Runtime(channel, launch, page.line(launch.line)).live(descriptors[1:])
+    page, trace = StatusPage(descriptors[0]), Trace(descriptors[1])
+    os.close(descriptors[1])
+    await Runtime(channel, launch, page.line(launch.line), trace).live(descriptors[2:])

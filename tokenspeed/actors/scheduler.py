@@ -36,6 +36,7 @@ from tokenspeed.messages.scheduler import (
     Submit,
     Verdict,
 )
+from tokenspeed.points import Kind
 from tokenspeed.scheduling.asked import Asked, Scores
 from tokenspeed.scheduling.opening import check_ids, slot_opening
 from tokenspeed.scheduling.scheduler import CoreConfig, Outcome, Plan, Scheduler
@@ -46,6 +47,8 @@ ROW_FAILURE = (
     "This reply cannot go on: the model's logits are not finite, or the request's settings (allowed_token_ids, "
     "bad_words, min_tokens) leave no token. Loosen them, or report the prompt."
 )
+PLAN_SENT, RESULT_RECEIVED, APPLIED = int(Kind.PLAN_SENT), int(Kind.RESULT_RECEIVED), int(Kind.APPLIED)
+BATCH_SENT, REFUSED = int(Kind.BATCH_SENT), int(Kind.REFUSED)
 IN_STEPS = ("Prefilling", "PrefillDone", "Decoding")
 
 
@@ -132,6 +135,7 @@ class SchedulerActor(Actor):
         while (plan := self._core.plan(_now_us())) is not None:
             self._audited = False
             self._outbox.send("executor", self._step_plan(plan))
+            self.trace.point(PLAN_SENT, 0, plan.step)
         if not self._requests and not self._audited:
             self._core.check()
             self._audited = True
@@ -178,6 +182,7 @@ class SchedulerActor(Actor):
                     score=submit.stream.prompt_logprobs >= 0,
                 )
             except TokenSpeedError as error:
+                self.trace.point(REFUSED, submit.request)
                 self._outbox.send("engine", Refused(submit.request, error.info()))
                 return
             if not taken:
@@ -186,6 +191,7 @@ class SchedulerActor(Actor):
         self._outbox.send("engine", Accepted(submit.request, submit.stream.prompt_tokens))
 
     def _apply(self, result: StepResult) -> None:
+        self.trace.point(RESULT_RECEIVED, 0, result.step)
         outcomes = self._living.result(_now_us(), result.step, result.step_us, result.counts, result.ids)
         drawn, scores = self._asked.result(result)
         for each in scores:
@@ -194,8 +200,10 @@ class SchedulerActor(Actor):
         entries = [
             entry for outcome in outcomes if (entry := self._entry(outcome, drawn.get(outcome.offset, b""))) is not None
         ]
+        self.trace.point(APPLIED, 0, result.step)
         if entries:
             self._outbox.send("detokenizer", TokenBatch(result.step, entries))
+            self.trace.point(BATCH_SENT, 0, result.step, len(entries))
 
     def _entry(self, outcome: Outcome, logprobs: bytes) -> TokenEntry | None:
         request = self._requests.get(outcome.request)
@@ -236,6 +244,7 @@ class SchedulerActor(Actor):
     def _executor_ready(self, ready: ExecutorReady) -> None:
         if self._core is None:
             self._core, self._pages_planned = Scheduler(self._core_config(ready)), ready.pages_total
+            self._core.trace_to(self.trace)
         elif any(have < planned for have, planned in zip(ready.pages_total, self._pages_planned, strict=True)):
             # Something else has taken memory of the device meanwhile. A scheduler that starts anew makes a
             # core of the new size, and takes every open request again.
@@ -297,6 +306,7 @@ class SchedulerActor(Actor):
 
     def _refuse(self, number: int, error: EngineError) -> None:
         if self._requests.pop(number, None) is not None:
+            self.trace.point(REFUSED, number)
             self._remember_ended(number)
             self._outbox.send("detokenizer", DropStream(number))
             self._outbox.send("engine", Refused(number, error.info()))

@@ -23,7 +23,7 @@ from tokenspeed import __version__
 if TYPE_CHECKING:
     from tokenspeed.actors.control import Channel
 
-CONTROL_PROTOCOL = 1  # goes up with each change of a message between processes
+CONTROL_PROTOCOL = 2  # goes up with each change of a message between processes
 EDITION = f"{__version__}/{CONTROL_PROTOCOL}"
 PR_SET_PDEATHSIG = 1
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

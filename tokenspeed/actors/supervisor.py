@@ -23,9 +23,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from tokenspeed import __version__
 from tokenspeed.actors.charge import ActorSpec, Charge
+from tokenspeed.actors.control import Profile
 from tokenspeed.actors.door import ControlDoor
 from tokenspeed.actors.edges import EdgeSpec, EdgeTable, check_edges
 from tokenspeed.actors.health import KILL_LIMIT_S, ActorHealth, State
@@ -36,9 +38,10 @@ from tokenspeed.actors.revival import FIRST_EPOCH, OnRestart, Revival
 from tokenspeed.actors.rundir import RunFolder
 from tokenspeed.actors.watch import Watch
 from tokenspeed.config import runtime_dir
-from tokenspeed.errors import ErrorInfo, StartError
+from tokenspeed.errors import EngineError, ErrorInfo, StartError
 from tokenspeed.ipc.segment import sweep as sweep_segments
-from tokenspeed.observe.attach import PROTOCOL, STATUS_PAGE, ActorEntry, EdgeEntry, Topology
+from tokenspeed.ipc.trace import Trace, TraceFile, trace_collections
+from tokenspeed.observe.attach import PROTOCOL, STATUS_PAGE, TRACE, ActorEntry, EdgeEntry, Topology
 from tokenspeed.observe.logs import describe
 from tokenspeed.observe.page import StatusPage
 
@@ -85,8 +88,10 @@ class Supervisor:
         self._specs = tuple(actors)
         self._edges = EdgeTable(edges)
         self._charges: dict[str, Charge] = {}
+        self._traces: dict[str, TraceFile] = {}
         self._restarts: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._profiles = 0
         self._resources = ExitStack()
         self._watch = Watch(self._charges.values(), stall_limit_s, self._on_look, self._on_overdue)
 
@@ -94,6 +99,11 @@ class Supervisor:
     def outbox(self) -> Outbox:
         """Return the home's outbox; there is one from `start` on."""
         return self._mailbox.outbox
+
+    @property
+    def trace(self) -> Trace:
+        """Return the home's trace; there is one from `start` on."""
+        return self._trace
 
     @property
     def folder(self) -> RunFolder:
@@ -127,6 +137,19 @@ class Supervisor:
     def ring_fill(self) -> dict[str, int]:
         """Return the bytes that wait in each ring, by "writer to reader"."""
         return self._edges.fill()
+
+    async def profile(self, name: str, seconds: float) -> Path:
+        """Observe the kernels of actor `name`; return the file with them, which is the caller's to remove.
+
+        Raises `EngineError` if the actor is not there or dies meanwhile, `UserError` if it runs no kernels.
+        """
+        life = self._charges[name].running_life
+        if life is None or not life.opened:
+            raise EngineError(f"The {name} is not running.", status=503, code="not_ready")
+        self._profiles += 1
+        path = self._folder.path / f"profile.{self._profiles}"
+        await life.profile(Profile(self._profiles, seconds, str(path)))
+        return path
 
     async def stop(self, timeout_s: float = 5.0) -> None:
         """End all actors, by force after `timeout_s`, and leave nothing. May be called again to hurry."""
@@ -187,12 +210,19 @@ class Supervisor:
         keep.callback(self._folder.remove)
         self._page = StatusPage.create(len(self._specs) + 1)
         keep.callback(self._page.close)
+        for name in (*(spec.name for spec in self._specs), self._home):
+            self._traces[name] = TraceFile()
+            keep.callback(self._traces[name].close)
+        self._trace = Trace(self._traces[self._home].fileno())
+        keep.callback(self._trace.close)
+        keep.callback(trace_collections(self._trace))
         for index, spec in enumerate(self._specs):
             self._charges[spec.name] = Charge(spec, index, self._page.line(index))
         keep.callback(self._edges.close)
         sweep_segments()
         self._edges.create(FIRST_EPOCH)
-        self._mailbox = Mailbox(self._receives, self._page.line(len(self._specs)), self._on_bad_record, HOME_FORM)
+        line = self._page.line(len(self._specs))
+        self._mailbox = Mailbox(self._receives, line, self._on_bad_record, HOME_FORM, self._trace)
         keep.callback(self._mailbox.close)
         self._mailbox.install(self._edges.ends(self._home))
         self._mailbox.open(self._on_message, _nothing)
@@ -204,7 +234,9 @@ class Supervisor:
         self._mailbox.publish()
 
     def _begin(self, charge: Charge) -> None:
-        charge.begin(self, self._page.fileno(), self._edges.ends(charge.name), log.getEffectiveLevel())
+        ends = self._edges.ends(charge.name)
+        trace_fd = self._traces[charge.name].fileno()
+        charge.begin(self, self._page.fileno(), trace_fd, ends, log.getEffectiveLevel())
 
     def _running(self) -> list[Life]:
         return [life for charge in self._charges.values() if (life := charge.running_life)]
@@ -259,8 +291,9 @@ class Supervisor:
         ]
         names.append(ActorEntry(self._home, os.getpid(), len(self._specs)))
         edges = [EdgeEntry(e.writer, e.readers, e.capacity_bytes, self._edges.epoch(e)) for e in self._edges.edges]
-        topology = Topology(PROTOCOL, os.getpid(), __version__, tuple(names), tuple(edges), (STATUS_PAGE,))
-        return topology, [self._page.read_only_fd()]
+        described = (STATUS_PAGE, *(TRACE + name for name in self._traces))
+        topology = Topology(PROTOCOL, os.getpid(), __version__, tuple(names), tuple(edges), described)
+        return topology, [self._page.read_only_fd(), *(trace.read_only_fd() for trace in self._traces.values())]
 
 
 def _start_error(life: Life) -> StartError:

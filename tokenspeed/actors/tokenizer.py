@@ -37,6 +37,7 @@ from tokenspeed.messages.tokenizer import (
     Tokenize,
     TokenizerMessage,
 )
+from tokenspeed.points import Kind
 from tokenspeed.sampling import MAX_PROMPT_LOGPROBS_TOLD, SamplingParams
 from tokenspeed.text.prompt import Begun, PromptBuilder, load_prompt_builder
 from tokenspeed.text.replies import Place
@@ -123,6 +124,7 @@ class TokenizerActor(Actor):
         self._builder.learn(asked.place, replied.text, ids)
 
     async def _serve(self, request: GenerateRequest) -> None:
+        self.trace.point(Kind.TOKENIZE_BEGIN, request.request)
         answer = await self._answer(request)
         if self._pending.get(request.request) is not asyncio.current_task():
             return  # the engine has sent it again meanwhile, for a scheduler that has restarted
@@ -131,9 +133,11 @@ class TokenizerActor(Actor):
             self._cancelled.discard(request.request)
             self._outbox.send("scheduler", Dropped(request.request))
         elif isinstance(answer, Refused):
+            self.trace.point(Kind.REFUSED, request.request)
             self._outbox.send("engine", answer)
         else:
             submit, place = answer
+            self.trace.point(Kind.TOKENIZED, request.request, value=submit.stream.prompt_tokens)
             self._expect_reply(submit, place)
             self._outbox.send("scheduler", submit)
 

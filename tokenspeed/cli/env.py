@@ -78,7 +78,7 @@ def collect() -> Facts:
             "container": "yes" if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists() else "not seen",
         },
         "cpu": {
-            "model": _ask(_cpu_model),
+            "model": _ask(cpu_model),
             "cores": f"{os.cpu_count()}, of which {len(os.sched_getaffinity(0))} may be used",
             "limit": _ask(_cpu_limit),
             "flags": _ask(_cpu_flags),
@@ -135,7 +135,8 @@ def _demo() -> str:
     return f"{_home(str(file))} ({amount(file.stat().st_size, 'B')})" if file else "not installed"
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """Return the processor's name."""
     text = Path("/proc/cpuinfo").read_text()
     found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1] if found else platform.machine()

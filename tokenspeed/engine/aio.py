@@ -18,6 +18,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -31,6 +32,7 @@ from tokenspeed.engine.meter import Meter
 from tokenspeed.engine.reply import Output
 from tokenspeed.engine.stream import Stream
 from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, UserError, fatal_request
+from tokenspeed.ipc.trace import Trace
 from tokenspeed.messages.base import Message, pack_ids, unpack_ids
 from tokenspeed.messages.engine import (
     Accepted,
@@ -57,9 +59,12 @@ from tokenspeed.messages.tokenizer import (
     Text,
     Tokenize,
 )
+from tokenspeed.points import Kind
 from tokenspeed.sampling import UINT64_MAX, SamplingParams
 
+DELTA = int(Kind.DELTA)
 CALL_LIMIT_S = 10.0
+PROFILE_S_MAX = 60.0
 FIRST_TOKEN_LIMIT_S = 60.0
 STOP_LIMIT_S = 5.0
 
@@ -91,6 +96,7 @@ class AsyncEngine:
         self._fence_epoch: int | None = None
         self._started = False
         self._draining = False
+        self._profiling = asyncio.Lock()
         self._lost = ""
         self._idle = asyncio.Event()
         self._idle.set()
@@ -123,6 +129,11 @@ class AsyncEngine:
     def ready(self) -> bool:
         """Whether a request sent now would be served: a real token came, and every actor is up."""
         return self._started and self.health().state == "ready"
+
+    @property
+    def trace(self) -> Trace:
+        """The engine's own trace, for it and its doors; there is one from `start` on."""
+        return self._supervisor.trace
 
     @property
     def requests_open(self) -> int:
@@ -200,6 +211,19 @@ class AsyncEngine:
         assert isinstance(answer, SchedulerStats)
         return answer
 
+    async def profile(self, seconds: float) -> Path:
+        """Observe the GPU's kernels for `seconds`; return the file with them (`kernel_slices`), which is the caller's.
+
+        Raises `UserError` where there is no GPU, or for a time that is out of bounds.
+        """
+        self._check_started()
+        if not 0 < seconds <= PROFILE_S_MAX:
+            raise UserError(f"seconds is {seconds:g}; allowed are up to {PROFILE_S_MAX:g}.", param="seconds")
+        if self._profiling.locked():
+            raise EngineError("A profile is being made; wait for its end.", status=409, code="busy")
+        async with self._profiling:
+            return await self._supervisor.profile("executor", seconds)
+
     async def tokenize(self, prompt: Prompt, *, namespace: str = "") -> list[int]:
         """Return the ids that `prompt` has in `namespace`, however long; raise `UserError` as `generate` would."""
         answer = await self._call("tokenizer", partial(Tokenize, prompt=prompt, namespace=namespace))
@@ -253,8 +277,9 @@ class AsyncEngine:
         sampling = msgspec.structs.replace(sampling, seed=seed)
         number, self._next_request = self._next_request, self._next_request + 1
         message = GenerateRequest(number, 0, prompt, sampling, namespace, session)
-        stream = self._streams[number] = Stream(message, self._ended)
+        stream = self._streams[number] = Stream(message, self._ended, self.trace)
         self.meter.opened(number)
+        self.trace.point(Kind.OPENED, number, value=len(self._streams))
         self._idle.clear()
         if self._fence_epoch is None:
             self._supervisor.outbox.send("tokenizer", message)
@@ -311,6 +336,7 @@ class AsyncEngine:
                     known = max(message.first, len(stream.delivered))
                     self.meter.output(message, max(0, message.first + len(message.ids) // 4 - known))
                     stream.push(message)
+                    self.trace.point(DELTA, message.request, value=len(stream.delivered))
             case Accepted():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.accept(message.prompt_tokens)

@@ -23,6 +23,7 @@ class StreamLike(Protocol[O_co]):
 
     async def accepted(self) -> None: ...
     def __aiter__(self) -> AsyncIterator[O_co]: ...
+    def written(self, size: int = 0) -> None: ...
     def cancel(self) -> None: ...
 
 
@@ -62,6 +63,11 @@ class Batch(Generic[O]):
         async for index, output in self:
             outputs[index].append(output)
         return [Reply.of(each) for each in outputs]
+
+    def written(self, index: int | None = None, size: int = 0) -> None:
+        """Note that a door has sent what came last of the stream `index` (None: of all), `size` bytes of it."""
+        for stream in self._streams if index is None else self._streams[index : index + 1]:
+            stream.written(size)
 
     def cancel(self) -> None:
         """End all now, in whatever state they are."""

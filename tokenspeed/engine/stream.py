@@ -18,9 +18,13 @@ from enum import Enum, auto
 from tokenspeed.caller import CALLER, Account
 from tokenspeed.engine.reply import Output
 from tokenspeed.errors import EngineError, TokenSpeedError
+from tokenspeed.ipc.trace import NOWHERE, Trace
 from tokenspeed.messages.base import view_ids
 from tokenspeed.messages.engine import OutputDelta
 from tokenspeed.messages.tokenizer import Chat, GenerateRequest, Prompt, Text
+from tokenspeed.points import Finish, Kind
+
+WRITTEN = int(Kind.WRITTEN)
 
 
 class _End(Enum):
@@ -36,7 +40,8 @@ class Stream:
     Dropping out of the iteration does not cancel: call `cancel`, or use it as a context manager.
     """
 
-    def __init__(self, request: GenerateRequest, on_end: Callable[[Stream], None]) -> None:
+    def __init__(self, request: GenerateRequest, on_end: Callable[[Stream], None], trace: Trace = NOWHERE) -> None:
+        self._trace = trace
         self.request = request.request
         self.message = request
         self.delivered = array("i")
@@ -45,6 +50,8 @@ class Stream:
         self.deaths = 0  # of actors that had it in hand, since its last output
         self._on_end = on_end
         self._caller = CALLER.get()
+        if self._caller is not None and self._caller.received_ns:
+            trace.point_at(self._caller.received_ns, Kind.RECEIVED, self.request)
         self._begun_s = time.monotonic()
         self._first_s: float | None = None
         self._last: Output | None = None
@@ -84,6 +91,10 @@ class Stream:
     def cancel(self) -> None:
         """End the request now, wherever it is. Calling it again, or after the end, does nothing."""
         self._finish(_End.CANCELLED)
+
+    def written(self, size: int = 0) -> None:
+        """Note that a door has sent what came last, `size` bytes of it."""
+        self._trace.point(WRITTEN, self.request, 0, size)
 
     @property
     def text(self) -> str:
@@ -154,9 +165,18 @@ class Stream:
             self._error = EngineError("The request was cancelled.", status=499, code="cancelled")
         self._accepted.set()
         self._news.set()
+        self._trace.point(Kind.FINISHED, self.request, value=self._how())
         if self._caller is not None:
             self._caller.replies.append(self._account())
         self._on_end(self)
+
+    def _how(self) -> Finish:
+        match self._end:
+            case _End.FAILED:
+                return Finish.ERROR
+            case _End.CANCELLED:
+                return Finish.ABORT
+        return Finish.STOP if self._last is not None and self._last.finish == "stop" else Finish.LENGTH
 
     def _account(self) -> Account:
         last = self._last

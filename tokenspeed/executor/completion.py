@@ -20,8 +20,11 @@ from threading import Thread
 from typing import NamedTuple, TypeVar
 
 from tokenspeed.executor.face import StepOutcome
+from tokenspeed.ipc.trace import NOWHERE, Trace
 from tokenspeed.ipc.wakeup import clear_wakeup, create_wakeup, signal_wakeup
+from tokenspeed.points import Kind
 
+COMPUTE_BEGIN, COMPUTE_END = int(Kind.COMPUTE_BEGIN), int(Kind.COMPUTE_END)
 T = TypeVar("T")
 
 
@@ -37,7 +40,9 @@ class StepIds(NamedTuple):
 class StepThread:
     """The thread and its outcomes. All methods are for one other thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, trace: Trace = NOWHERE) -> None:
+        """Note the begin and the end of each step in `trace`."""
+        self._trace = trace
         self._wakeup = create_wakeup()
         # With the life of their submission: `forget` may come while a step is on its way in here.
         self._outcomes: deque[tuple[int, StepOutcome]] = deque()
@@ -87,12 +92,14 @@ class StepThread:
         if life != self._life:
             return
         begin_us = _now_us()
+        self._trace.point(COMPUTE_BEGIN, 0, step)
         try:
             found = work()
         except Exception as error:
             outcome = StepOutcome(step, _now_us() - begin_us, b"", b"", f"{type(error).__name__}: {error}")
         else:
             outcome = StepOutcome(step, _now_us() - begin_us, found.counts, found.ids, "", found.logprobs, found.scores)
+        self._trace.point(COMPUTE_END, 0, step)
         self._outcomes.append((life, outcome))
         signal_wakeup(self._wakeup)
 

@@ -17,7 +17,7 @@ from tokenspeed_kernels.attention import AttentionRows
 from tokenspeed_kernels.selection import parse_overrides
 
 from tokenspeed.config import ExecutorConfig
-from tokenspeed.errors import StartError
+from tokenspeed.errors import StartError, UserError
 from tokenspeed.executor.batch import Batch, Limits, Plan, cpu_batch, owned
 from tokenspeed.executor.completion import StepIds, StepThread
 from tokenspeed.executor.face import StepOutcome
@@ -25,14 +25,18 @@ from tokenspeed.executor.memory import check_memory, pages_that_fit
 from tokenspeed.executor.pools import PagePool, PageShape, SlotPool
 from tokenspeed.executor.ranks import join_group
 from tokenspeed.executor.sampler import SampleKernels, entries, sample
+from tokenspeed.ipc.trace import NOWHERE, Trace
+from tokenspeed.kernel_slices import KernelSlice
 from tokenspeed.machine import cores
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.build import Declared, LanguageModel, declare_model
 from tokenspeed.model.layers import ForwardStep
 from tokenspeed.model.loader import Progress
+from tokenspeed.points import Kind, Stage
 
 # What is computed with, and whether weights stay whole numbers.
 DTYPES = {"int8": (torch.float32, True), "float32": (torch.float32, False)}
+LAUNCH_BEGIN, LAUNCHED, STAGE = int(Kind.LAUNCH_BEGIN), int(Kind.LAUNCHED), int(Kind.STAGE)
 NOTHING = StepIds(b"", b"", b"", b"")
 # Logits [rows, vocab] are float32 and large: so many rows are scored at a time, however long the prompt.
 SLICE_ROWS = 64
@@ -51,8 +55,10 @@ class CpuExecutor:
         slots: SlotPool,
         limits: Limits,
         thread: StepThread,
+        trace: Trace = NOWHERE,
     ) -> None:
         """Take the parts; see `load`."""
+        self._trace = trace
         self._model = model
         self._kernels = kernels
         self._pages = pages
@@ -65,15 +71,15 @@ class CpuExecutor:
         self.vocab_tokens = limits.vocab
 
     @classmethod
-    def load(cls, config: ExecutorConfig, progress: Progress) -> CpuExecutor:
+    def load(cls, config: ExecutorConfig, progress: Progress, trace: Trace = NOWHERE) -> CpuExecutor:
         """Read the model and reserve everything; `progress` hears (phase, share done), from a thread.
 
         Raises `StartError` if the model cannot be read, is not supported or does not fit.
         """
-        thread = StepThread()
+        thread = StepThread(trace)
         try:
             # What a thread warms up (its OpenMP team, the caches of torch's libraries) is its own.
-            return thread.call(lambda: cls._load(config, progress, thread))
+            return thread.call(lambda: cls._load(config, progress, trace, thread))
         except BaseException as error:
             thread.close()
             if isinstance(error, KernelError):
@@ -81,7 +87,7 @@ class CpuExecutor:
             raise
 
     @classmethod
-    def _load(cls, config: ExecutorConfig, progress: Progress, thread: StepThread) -> CpuExecutor:
+    def _load(cls, config: ExecutorConfig, progress: Progress, trace: Trace, thread: StepThread) -> CpuExecutor:
         kernels = _kernels(config)
         threads = config.threads or max(1, cores() // config.ranks)
         torch.set_num_threads(threads)
@@ -110,14 +116,17 @@ class CpuExecutor:
         # run at once, so that no admission waits for that.
         slots = SlotPool(1 + 2 * config.max_num_seqs, length, config.page_tokens)
         limits = Limits(slots.slots, pages_total, slots.pages_max, config.page_tokens, length, declared.shape.vocab)
-        executor = cls(model, SampleKernels.choose(kernels), PagePool(page, pages_total), slots, limits, thread)
+        sampling = SampleKernels.choose(kernels)
+        executor = cls(model, sampling, PagePool(page, pages_total), slots, limits, thread, trace)
         executor._warm_up(progress)
         return executor
 
     def submit(self, plan: StepPlan) -> None:
         """Run `plan` behind those submitted before."""
+        self._trace.point(LAUNCH_BEGIN, 0, plan.step)
         own = owned(plan)
         self._thread.submit(own.step, lambda: self.step(own))
+        self._trace.point(LAUNCHED, 0, plan.step)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while outcomes wait."""
@@ -131,6 +140,18 @@ class CpuExecutor:
         """Drop the outcomes of all plans submitted so far; those not yet begun will not run."""
         self._thread.forget()
 
+    def begin_profile(self) -> None:
+        """Raise `UserError`."""
+        raise UserError(
+            "A profile shows the kernels of a GPU, and this engine computes on the CPU; a recording without one shows "
+            "the stages of each step.",
+            code="no_profile",
+        )
+
+    def end_profile(self) -> list[KernelSlice]:
+        """Return nothing: none was begun."""
+        return []
+
     def close(self) -> None:
         """Wait for the step in hand, drop the others and give the memory back."""
         self._thread.close()
@@ -142,19 +163,28 @@ class CpuExecutor:
         For a caller that submits nothing. Raises `EngineError` for a plan that breaks a rule, before
         anything is written.
         """
+        self._stage(Stage.APPLY, plan.step)
         checked = Plan(plan, self._slots, self._limits)
         checked.apply(self._slots)
         batch = cpu_batch(checked, self._slots)
-        return NOTHING if batch is None else self._run(batch)
+        return NOTHING if batch is None else self._run(batch, plan.step)
+
+    def _stage(self, stage: Stage, step: int) -> None:
+        self._trace.point(STAGE, 0, step, stage)
 
     @torch.inference_mode()
-    def _run(self, batch: Batch) -> StepIds:
+    def _run(self, batch: Batch, step: int) -> StepIds:
+        self._stage(Stage.FORWARD, step)
         hidden = self._model(batch.forward, self._pages.layers)
         samples = len(batch.sample_slots)
+        if len(hidden) > samples:
+            self._stage(Stage.SCORE, step)
         scores = self._scores(hidden[samples:], batch)
         if not samples:
             return StepIds(b"", b"", b"", scores)
+        self._stage(Stage.LOGITS, step)
         logits = self._model.logits(hidden[:samples])
+        self._stage(Stage.SAMPLE, step)
         drawn = sample(logits, batch.sample_slots, batch.sample_positions, self._slots, self._kernels)
         return StepIds(
             drawn.counts.astype(np.int32).tobytes(), drawn.ids.astype(np.int32).tobytes(), drawn.logprobs, scores
@@ -177,7 +207,7 @@ class CpuExecutor:
         """Run rows of slot 0 into page 0, so that no request pays for first calls."""
         for done, tokens in enumerate(WARM_UP_TOKENS):
             progress("warm up", done / len(WARM_UP_TOKENS))
-            self._run(_padding_batch(min(tokens, self.page_tokens, self._limits.max_model_len)))
+            self._run(_padding_batch(min(tokens, self.page_tokens, self._limits.max_model_len)), step=0)
         progress("warm up", 1.0)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from tokenspeed.kernel_slices import KernelSlice
 from tokenspeed.messages.executor import StepPlan
 
 
@@ -57,6 +58,12 @@ class Executor(Protocol):
 
     def forget(self) -> None:
         """Drop the outcomes of all plans submitted so far; those not yet begun need not run."""
+
+    def begin_profile(self) -> None:
+        """Observe kernels from now on; `UserError` on a device that has none to observe."""
+
+    def end_profile(self) -> list[KernelSlice]:
+        """End what `begin_profile` began, and return what was observed."""
 
     def close(self) -> None:
         """Wait for the step in hand, drop the others and give everything back."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from tokenspeed.capi import check, ffi, lib, raise_status
 from tokenspeed.ipc.segment import create_segment
+from tokenspeed.ipc.trace import Trace
 from tokenspeed.ipc.wakeup import create_wakeup
 
 
@@ -111,6 +112,10 @@ class RingWriter:
             raise_status(status)
         return status == 1
 
+    def trace_to(self, trace: Trace, edge: int) -> None:
+        """Note every message sent or refused for want of room as that of `edge`; the trace must outlive this end."""
+        check(lib.ts_ring_writer_trace(self._handle, trace.handle, edge))
+
     def clear_space(self) -> None:
         """Make `space_fd` unreadable; only for one who watches it without having been refused."""
         check(lib.ts_ring_clear_space(self._handle))
@@ -175,6 +180,10 @@ class RingReader:
             view = memoryview(bytes(ffi.buffer(record.data, record.bytes)))
         self._view = view
         return view
+
+    def trace_to(self, trace: Trace, edge: int) -> None:
+        """Note every message received as that of `edge`; the trace must outlive this end."""
+        check(lib.ts_ring_reader_trace(self._handle, trace.handle, edge))
 
     def release(self) -> None:
         """Give the message back to the writer; its view becomes unusable."""

@@ -1,4 +1,4 @@
-"""The way into a running engine for tools: its topology and read-only descriptors.
+"""The way into a running engine for tools: its topology and read-only descriptors of page and traces.
 
 Whoever connects to the control socket is sent one packet, the topology as JSON with the descriptors
 beside it, and the connection ends. Nothing is asked, so nothing that an outsider sends is read.
@@ -8,19 +8,23 @@ Invariant: descriptors come in the order of `Topology.descriptors`.
 
 from __future__ import annotations
 
+import os
 import socket
 from array import array
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from tokenspeed.errors import UserError
+from tokenspeed.ipc.trace import TraceReader
 from tokenspeed.observe.page import StatusPage
 
 PACKET_BYTES_MAX = 192 << 10
 DESCRIPTORS_MAX = 253
 STATUS_PAGE = "status"
-PROTOCOL = 1  # goes up with each change that an older tool would misread
+TRACE = "trace:"  # before an actor's name: its trace buffer
+PROTOCOL = 2  # goes up with each change that an older tool would misread
 
 
 class ActorEntry(msgspec.Struct, frozen=True):
@@ -59,15 +63,21 @@ class Greeting(msgspec.Struct, frozen=True):
 
 
 class Attachment:
-    """A running engine seen from outside: its topology when it was asked, and its status page, live."""
+    """A running engine seen from outside: its topology when it was asked; live, its status page and traces.
 
-    def __init__(self, topology: Topology, page: StatusPage) -> None:
+    `traces` has one reader for each actor, the engine's own included, by name.
+    """
+
+    def __init__(self, topology: Topology, page: StatusPage, traces: Mapping[str, TraceReader]) -> None:
         self.topology = topology
         self.page = page
+        self.traces = traces
 
     def close(self) -> None:
         """Let go of the engine."""
         self.page.close()
+        for trace in self.traces.values():
+            trace.close()
 
 
 def attach(path: Path) -> Attachment:
@@ -90,4 +100,13 @@ def attach(path: Path) -> Attachment:
         )
     topology = msgspec.json.decode(data, type=Topology)
     numbers = array("i", b"".join(rights for _, _, rights in ancillary))
-    return Attachment(topology, StatusPage(numbers[topology.descriptors.index(STATUS_PAGE)], writable=False))
+    files = dict(zip(topology.descriptors, numbers, strict=True))
+    page = StatusPage(files.pop(STATUS_PAGE), writable=False)
+    return Attachment(topology, page, {name.removeprefix(TRACE): _trace(fd) for name, fd in files.items()})
+
+
+def _trace(descriptor: int) -> TraceReader:
+    try:
+        return TraceReader(descriptor)
+    finally:
+        os.close(descriptor)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tokenspeed import capi
 from tokenspeed.capi import check, ffi, lib
 from tokenspeed.errors import EngineError
+from tokenspeed.ipc.trace import Trace
 from tokenspeed.messages.executor import PAGE_INTS, ROW_INTS
 from tokenspeed.scheduling.types import (
     CoreConfig,
@@ -64,6 +65,10 @@ class Scheduler:
         self._buffers = _PlanBuffers(self._core)
         self._outcomes = ffi.new("ts_outcome[]", config.slots)
         self._ended = ffi.new("uint64_t[]", config.slots)
+
+    def trace_to(self, trace: Trace) -> None:
+        """Note in `trace`, which must outlive this, what befalls requests and steps from now on."""
+        check(lib.ts_scheduler_trace(self._core, trace.handle))
 
     def submit(
         self,

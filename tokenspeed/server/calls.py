@@ -1,7 +1,7 @@
 """What can be called on the Unix socket.
 
 Owns the routes: those of the HTTP API, with the same bodies and answers, and those that only the
-owner of the process may use (`/flush_cache`, `/stats`). It sees calls and a way to answer, never a
+owner of the process may use (`/flush_cache`, `/stats`, `/profile`). It sees calls and a way to answer, never a
 connection.
 
 Invariant: every call is answered by a `Reply`, by chunks and an `End`, or by a `Failure`.
@@ -15,6 +15,8 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from tokenspeed.caller import CALLER, Caller
 from tokenspeed.engine.batch import Batch
@@ -43,6 +45,12 @@ STATUS_OK = 200
 log = logging.getLogger("tokenspeed.server")
 
 
+class ProfileAsk(msgspec.Struct, frozen=True):
+    """The body of `/profile`."""
+
+    seconds: float
+
+
 class Calls:
     """The routes onto `engine`."""
 
@@ -66,13 +74,15 @@ class Calls:
             "/ready": self._ready,
             "/flush_cache": self._flush_cache,
             "/stats": self._stats,
+            "/profile": self._profile,
         }
         if metrics is not None:
             self._routes["/metrics"] = partial(self._metrics, metrics)
 
     async def answer(self, call: Call, send: Send) -> None:
         """Answer `call` through `send`; cancelling this cancels what the call asked for."""
-        caller = Caller(f"req-{secrets.token_hex(12)}", keep_text=self._log_prompts)
+        ident = f"req-{secrets.token_hex(12)}"
+        caller = Caller(ident, keep_text=self._log_prompts, received_ns=time.monotonic_ns())
         CALLER.set(caller)  # for this call's task alone
         begun_s, status = time.monotonic(), STATUS_CLIENT_GONE
         try:
@@ -110,6 +120,7 @@ class Calls:
                 await _stream(batch, teller, send)
             else:
                 await send(Reply(200, teller.whole(await whole(batch, teller))))
+                batch.written()
         finally:
             batch.cancel()
 
@@ -134,6 +145,10 @@ class Calls:
     async def _stats(self, _call: Call, send: Send) -> None:
         await send(Reply(200, await counters(self._engine)))
 
+    async def _profile(self, call: Call, send: Send) -> None:
+        asked = decode_msgpack(bytes(call.body), ProfileAsk)
+        await send(Reply(200, {"path": str(await self._engine.profile(asked.seconds))}))
+
 
 def failure(error: TokenSpeedError) -> Failure:
     """Return the frame that tells of `error`."""
@@ -148,6 +163,7 @@ async def _stream(batch: Batch[OutputLike], teller: Teller, send: Send) -> None:
             teller.tally.note(index, output)
             for piece in teller.pieces(index, output):
                 await send(Chunk(piece))
+            batch.written(index)
     except TokenSpeedError as error:
         raise teller.ask.renamed(error) from None
     for piece in teller.closing():

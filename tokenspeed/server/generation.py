@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from tokenspeed.config import RequestLimits
 from tokenspeed.engine.batch import Batch
@@ -49,7 +50,22 @@ class GenerationDoor:
             replies = await unless_gone(whole(batch, teller), until_gone(request.receive))
         finally:
             batch.cancel()
-        return Response(msgspec.json.encode(teller.whole(replies)), media_type="application/json")
+        return WholeAnswer(msgspec.json.encode(teller.whole(replies)), batch)
+
+
+class WholeAnswer(Response):
+    """The answer to a request that is not streamed."""
+
+    media_type = "application/json"
+
+    def __init__(self, body: bytes, batch: Batch[OutputLike]) -> None:
+        super().__init__(body)
+        self._batch = batch
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await super().__call__(scope, receive, send)
+        self._batch.written(size=len(self.body))
 
 
 async def whole(batch: Batch[OutputLike], teller: Teller) -> list[Reply]:

@@ -45,7 +45,7 @@ class Identity:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         ident = request_id(Headers(scope=scope).get("x-request-id"))
-        caller = Caller(ident, keep_text=self._log_prompts)
+        caller = Caller(ident, keep_text=self._log_prompts, received_ns=time.monotonic_ns())
         CALLER.set(caller)  # for this request's task alone
         return await _Call(scope, send, caller).run(self._app, receive)
 

@@ -81,6 +81,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             tail = await unless_gone(self._pump(scope, send), self._watch(receive, send))
             await send({"type": "http.response.body", "body": tail, "more_body": False})
+            self._batch.written(size=len(tail))
         except ClientGone:
             pass
         finally:
@@ -99,6 +100,7 @@ class EventStream(Response):
                     tail = body
                 elif body:
                     await self._send(send, body)
+                    self._batch.written(index, len(body))
             return tail + b"".join(map(event, teller.closing())) + DONE
         except TokenSpeedError as error:
             return event(error_body(teller.ask.renamed(error))) + DONE

@@ -13,6 +13,7 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from contextvars import ContextVar
+from pathlib import Path
 
 from tokenspeed.config import DeviceSettings, ModelConfig
 from tokenspeed.engine.meter import Meter
@@ -112,6 +113,10 @@ class TenantEngine:
     async def stats(self) -> SchedulerStats:
         """Return counters over all tenants; not to be told to one."""
         return await self._engine.stats()
+
+    async def profile(self, seconds: float) -> Path:
+        """Observe the GPU's kernels."""
+        return await self._engine.profile(seconds)
 
     async def drain(self, timeout_s: float) -> None:
         """Take no more requests and wait for the open ones."""

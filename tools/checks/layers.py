@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 # Layer by layer; the name of a group is a path below `tokenspeed`, the longest that fits counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "sampling", "generation", "caller", "demo", "machine", "messages"),
+    ("errors", "config", "sampling", "generation", "caller", "demo", "machine", "messages", "points", "kernel_slices"),
     ("ipc", "capi", "formats", "_native"),
     ("actors", "observe"),
     ("text", "scheduling", "model", "executor"),

@@ -113,6 +113,7 @@ Admission admit(Board &board, Request &request, int32_t &pages_listed) {
   }
   board.post(request, Event::kAdmit, Residency(memory, std::move(hit)));
   request.planned = hit_tokens;
+  board.tracer.note(TS_POINT_ADMITTED, request.id, 0, hit_tokens);
   if (request.cached_tokens < 0) {
     request.cached_tokens = hit_tokens;
     board.counters.tokens_cached += hit_tokens;

@@ -12,6 +12,7 @@ struct ts_scheduler {
   explicit ts_scheduler(const ts::Config &config) : core(config) {}
   ts::Scheduler core;
   std::unique_ptr<ts::LogWriter> log;  // null unless events are recorded
+  ts_trace *trace = nullptr;
 };
 
 namespace {
@@ -36,6 +37,13 @@ int32_t null_argument() { return ts::fail(TS_ERR_ARGUMENT, "A pointer is null");
 template <class T>
 std::span<T> span(T *data, int32_t count) {
   return {data, count > 0 ? static_cast<size_t>(count) : 0};
+}
+
+// The end of planning is the one time that no event brings.
+void trace_plan(const ts_scheduler &scheduler, int64_t now_us, const ts_plan &plan) {
+  ts::trace::put(scheduler.trace, now_us * 1000, TS_POINT_PLAN_BEGIN, 0, plan.step, 0);
+  ts::trace::put_now(scheduler.trace, TS_POINT_PLANNED, 0, plan.step,
+                     (static_cast<int64_t>(plan.rows_len) << 32) + plan.ids_len);
 }
 
 }  // namespace
@@ -137,6 +145,7 @@ int32_t ts_scheduler_plan(ts_scheduler *scheduler, int64_t now_us, ts_plan *plan
   }
   return guarded([&] {
     const int32_t status = scheduler->core.plan(now_us, *plan);
+    if (status == 1) trace_plan(*scheduler, now_us, *plan);
     if (scheduler->log) {
       Digest digest(status);
       scheduler->log->event(Call::kPlan, now_us).answer(status == 1 ? digest.plan(*plan) : digest);
@@ -216,6 +225,13 @@ int32_t ts_scheduler_stats(const ts_scheduler *scheduler, ts_scheduler_stats_t *
 int32_t ts_scheduler_check(const ts_scheduler *scheduler) {
   if (scheduler == nullptr) return null_argument();
   return guarded([&] { return scheduler->core.check(); });
+}
+
+int32_t ts_scheduler_trace(ts_scheduler *scheduler, ts_trace *trace) {
+  if (scheduler == nullptr) return null_argument();
+  scheduler->trace = trace;
+  scheduler->core.trace(trace);
+  return TS_OK;
 }
 
 int32_t ts_scheduler_record(ts_scheduler *scheduler) {

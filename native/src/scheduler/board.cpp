@@ -24,6 +24,7 @@ void Board::add(std::unique_ptr<Request> request) {
   queue.enter(*request, request->session_id);
   queue.wait(*request);
   no_room_at = 0;
+  tracer.note(TS_POINT_SUBMITTED, request->id, 0, request->sequence.prompt_tokens());
   requests_.emplace(request->id, std::move(request));
 }
 
@@ -33,6 +34,7 @@ bool Board::post(Request &request, Event event, std::optional<Residency> admitte
   if (!transition(request.state, event, held)) return false;
   const Kind to = request.kind();
   if (from == to) return true;
+  tell(request, event, from, to);
   leave(request, from, to);
   enter(request, from, to);
   if (held) orphan(request, std::move(*held));
@@ -40,6 +42,25 @@ bool Board::post(Request &request, Event event, std::optional<Residency> admitte
   const bool ended = holds_residency(from) && !is_live(to);
   closed = event == Event::kRetract || (closed && !resumed && !ended);
   return true;
+}
+
+void Board::tell(const Request &request, Event event, Kind from, Kind to) {
+  if (to == Kind::kRetracted) {
+    tracer.note(TS_POINT_RETRACTED, request.id, 0, request.planned);
+  } else if (is_live(from) && !is_live(to)) {
+    tracer.note(event == Event::kAbort ? TS_POINT_CANCELLED : TS_POINT_ENDED, request.id, 0,
+                request.sequence.outputs());
+  }
+}
+
+void Board::tell_waits(ts_wait reason) {
+  for (auto &[id, request] : requests_) {
+    if (request->kind() != Kind::kSubmitted) continue;
+    const ts_wait own = request->waits ? TS_WAIT_PREFIX : reason;
+    if (request->wait_told == own) continue;
+    request->wait_told = own;
+    tracer.note(TS_POINT_WAITS, id, 0, own);
+  }
 }
 
 void Board::leave(Request &request, Kind from, Kind to) {

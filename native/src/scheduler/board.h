@@ -19,6 +19,7 @@
 #include "scheduler/memory.h"
 #include "scheduler/request.h"
 #include "scheduler/step.h"
+#include "scheduler/tracer.h"
 
 namespace ts {
 
@@ -38,6 +39,8 @@ class Board {
 
   const Config &config() const { return config_; }
   Request *find(RequestId id) const;
+  // Tells the trace why each request that waits for admission does, where that is new.
+  void tell_waits(ts_wait reason);
   void add(std::unique_ptr<Request> request);
 
   // Applies `event`; `admitted` is the residency that comes with Event::kAdmit. False if illegal.
@@ -71,11 +74,13 @@ class Board {
   bool closed = false;      // nothing new until something finished or resumed
   uint64_t no_room_at = 0;  // Memory::returns() + 1 when the next new request found no room
   Counters counters;
+  Tracer tracer;
 
  private:
   void leave(Request &request, Kind from, Kind to);
   void enter(Request &request, Kind from, Kind to);
   void orphan(Request &request, Residency residency);
+  void tell(const Request &request, Event event, Kind from, Kind to);
   std::string audit_request(const Request &request) const;
   std::string audit_pages() const;
 

@@ -43,6 +43,7 @@ bool Planner::plan(int64_t now_us, ts_plan &plan) {
   secure_oldest();
   decode_rows();
   chunks(now_us);
+  tell_waits();
   if (step_.rows.empty()) return false;
 
   plan.step = step_.id;
@@ -212,10 +213,28 @@ void Planner::chunk_row(const Chunk &chunk) {
               static_cast<size_t>(chunk.tokens) * sizeof(int32_t));
   out_->ids_len += chunk.tokens;
   request.planned += chunk.tokens;
+  board_.tracer.note(TS_POINT_CHUNK, request.id, step_.id, chunk.tokens);
   board_.counters.tokens_prefilled += chunk.tokens;
   if (planted(Bug::kPublishedBeforeResult))
     request.residency().publish(request.sequence, request.planned);
   board_.post(request, last ? Event::kLastChunk : Event::kChunk);
+}
+
+// ---- those that wait
+
+void Planner::tell_waits() {
+  const int32_t waiting = board_.queue.waiting();
+  const ts_wait reason = wait_reason();
+  if (!board_.tracer.on() || (waiting == waits_told_ && reason == wait_told_)) return;
+  waits_told_ = waiting;
+  wait_told_ = reason;
+  if (waiting > 0) board_.tell_waits(reason);
+}
+
+ts_wait Planner::wait_reason() const {
+  if (board_.memory.slots().free() == 0) return TS_WAIT_SLOTS;
+  if (board_.closed && !board_.retracted.empty()) return TS_WAIT_RETRACTED;
+  return may_admit() ? TS_WAIT_TURN : TS_WAIT_PAGES;
 }
 
 // ---- the plan

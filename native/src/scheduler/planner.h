@@ -46,6 +46,8 @@ class Planner {
   void extend(Chunk &chunk, int32_t tokens);
   int32_t chunk_tokens(Request &request, int32_t tokens) const;
   void chunk_row(const Chunk &chunk);
+  void tell_waits();
+  ts_wait wait_reason() const;
 
   // The plan.
   void row(Request &request, int32_t context, int32_t tokens, int32_t ids_max, bool decode);
@@ -60,6 +62,8 @@ class Planner {
   std::vector<Request *> prefilling_;
   std::vector<Chunk> chunks_;
   int32_t pages_listed_ = 0;
+  int32_t waits_told_ = 0;            // to so many waiting requests,
+  ts_wait wait_told_ = TS_WAIT_TURN;  // for this reason, the trace was told that they wait
   bool full_ = false;  // someone who goes first found no room: nothing new in this plan
 };
 

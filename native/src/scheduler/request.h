@@ -39,6 +39,7 @@ struct Request {
   int32_t claims_end = 0;
   bool waits = false;  // for the page `waits_for`, which another one computes
   Hash waits_for{};
+  int32_t wait_told = 0;     // the ts_wait that the trace was told last; 0: none
   uint64_t refused_at = 0;   // Memory::returns() when admission found no room; 0: never tried
   uint64_t passed_over = 0;  // newest plan in which it can have no (more) chunk tokens
   StepId planned_in = 0;     // newest plan in which it has a row

@@ -188,15 +188,15 @@ int32_t Scheduler::result(int64_t now_us, StepId id, int32_t step_us,
                        .offset = static_cast<int32_t>(offset),
                        .count = 0,
                        .finish = 0};
-    if (close_row(row, failed, ids.subspan(offset, count), outcome)) outcomes[live++] = outcome;
+    if (close_row(id, row, failed, ids.subspan(offset, count), outcome)) outcomes[live++] = outcome;
     offset += count;
   }
   return static_cast<int32_t>(live);
 }
 
 // Returns whether `outcome` was filled in: the row was sampled and its request was live.
-bool Scheduler::close_row(const StepRow &row, bool failed, std::span<const int32_t> ids,
-                          ts_outcome &outcome) {
+bool Scheduler::close_row(StepId step, const StepRow &row, bool failed,
+                          std::span<const int32_t> ids, ts_outcome &outcome) {
   Request &request = *row.request;
   const bool live = is_live(request.kind()) ||
                     (planted(Bug::kRowAfterEndDelivered) && request.kind() == Kind::kFinished);
@@ -209,6 +209,7 @@ bool Scheduler::close_row(const StepRow &row, bool failed, std::span<const int32
   const bool lost = planted(Bug::kTokenLostInRetract) && request.kind() == Kind::kRetracted;
   const bool delivered = live && !lost && !ids.empty();
   if (delivered) outcome.finish = accept(request, ids, outcome);
+  if (delivered) board_.tracer.note(TS_POINT_RESULT, request.id, step, outcome.count);
   if (live) written(request, row);
   if (delivered && outcome.finish != Outcome::kGoesOn) board_.post(request, Event::kFinish);
   board_.reap(request);

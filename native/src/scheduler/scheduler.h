@@ -37,6 +37,8 @@ class Scheduler {
   int32_t executor_lost(int64_t now_us);
   int32_t flush(int64_t now_us);
 
+  void trace(ts_trace *trace) { board_.tracer.write_to(trace); }
+
   // No event has come yet.
   bool is_new() const { return now_us_ == INT64_MIN; }
 
@@ -54,9 +56,12 @@ class Scheduler {
   void fail_row(Request &request, ts_outcome &outcome);
   int32_t accept(Request &request, std::span<const int32_t> ids, ts_outcome &outcome);
   void written(Request &request, const StepRow &row);
-  bool close_row(const StepRow &row, bool failed, std::span<const int32_t> ids,
+  bool close_row(StepId step, const StepRow &row, bool failed, std::span<const int32_t> ids,
                  ts_outcome &outcome);
-  void advance(int64_t now_us) { now_us_ = std::max(now_us_, now_us); }
+  void advance(int64_t now_us) {
+    now_us_ = std::max(now_us_, now_us);
+    board_.tracer.advance(now_us_);
+  }
 
   Board board_;
   Planner planner_;

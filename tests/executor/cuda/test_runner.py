@@ -38,10 +38,16 @@ ROWS = 4
 SHAPE = {"hidden_size": 32, "head_dim": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
 
 
-class NoEvent:
-    """What ends a step: here it has ended when it returns."""
+class NoClock:
+    """What times a step: here it has ended when it returns."""
 
-    def record(self) -> None:
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def uploaded(self, step: int) -> None:
+        """Do nothing."""
+
+    def end(self, mark: None, step: int) -> None:
         """Do nothing."""
 
 
@@ -67,8 +73,8 @@ class Both:
     def step(self, plan: StepPlan) -> StepIds:
         """Run `plan` on the runner."""
         checked = Plan(plan, self.runner.tables, self.runner.limits)
-        event: Any = NoEvent()
-        launched = self.runner.launch(checked, plan.step % 3, event)
+        clock: Any = NoClock()
+        launched, _ = self.runner.launch(checked, plan.step % 3, clock, plan.step)
         return read(launched, self.runner.download, plan.step % 3)
 
     def replay(self) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tokenspeed_kernels import KernelError
@@ -21,16 +20,19 @@ from tokenspeed.config import ExecutorConfig
 from tokenspeed.errors import EngineError, StartError
 from tokenspeed.executor.batch import Plan, owned
 from tokenspeed.executor.cuda.buffers import COPIES
+from tokenspeed.executor.cuda.clock import Mark, StepClock
+from tokenspeed.executor.cuda.profile import KernelProfile
 from tokenspeed.executor.cuda.results import Launched, read
 from tokenspeed.executor.cuda.runner import StepRunner
 from tokenspeed.executor.face import StepOutcome
 from tokenspeed.executor.waiter import EventWaiter
+from tokenspeed.ipc.trace import NOWHERE, Trace
+from tokenspeed.kernel_slices import KernelSlice
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.model.loader import Progress
+from tokenspeed.points import Kind
 
-# torch has no types for these.
-_cuda: Any = torch.cuda
-
+LAUNCH_BEGIN = int(Kind.LAUNCH_BEGIN)
 NO_COPY = -1
 NO_EVENT = 0  # one that has come
 
@@ -39,13 +41,14 @@ NO_EVENT = 0  # one that has come
 class Flight:
     """A step under way, or one that failed before it began, and says why.
 
-    `copy` is the host buffer that it holds, `launched` what comes down.
+    `copy` is the host buffer that it holds, `launched` what comes down, `mark` when the GPU did it.
     """
 
     step: int
     begin_us: int
     copy: int
     launched: Launched | None
+    mark: Mark | None = None
     failure: str = ""
     dropped: bool = False
 
@@ -53,15 +56,18 @@ class Flight:
 class CudaExecutor:
     """One rank on one GPU; every method but `load` is called from one thread."""
 
-    def __init__(self, runner: StepRunner) -> None:
+    def __init__(self, runner: StepRunner, trace: Trace = NOWHERE) -> None:
         """Launch on `runner`; see `load`."""
+        self._trace = trace
         self.runner = runner
-        self._events = [_cuda.Event(blocking=True) for _ in range(COPIES)]
+        with torch.cuda.stream(runner.stream):
+            self._clock = StepClock(trace)
         self._waiter = EventWaiter(torch.cuda.current_device())
         self._free = deque(range(COPIES))
         self._flights: deque[Flight] = deque()
         self._waiting: deque[StepPlan] = deque()
         self._ended_us = 0
+        self._profile: KernelProfile | None = None
         limits = runner.limits
         self.page_tokens = limits.page_tokens
         self.pages_total: tuple[int, ...] = (limits.pages_total,)
@@ -69,13 +75,13 @@ class CudaExecutor:
         self.vocab_tokens = limits.vocab
 
     @classmethod
-    def load(cls, config: ExecutorConfig, progress: Progress) -> CudaExecutor:
+    def load(cls, config: ExecutorConfig, progress: Progress, trace: Trace = NOWHERE) -> CudaExecutor:
         """Read the model, reserve everything and capture the graphs; `progress` hears (phase, share done).
 
         Raises `StartError` if the GPU is missing or too old, or the model does not fit.
         """
         try:
-            return cls(StepRunner.load(config, progress))
+            return cls(StepRunner.load(config, progress), trace)
         except KernelError as error:
             raise StartError(str(error)) from error
         except torch.cuda.OutOfMemoryError as error:
@@ -121,6 +127,15 @@ class CudaExecutor:
         for flight in self._flights:
             flight.dropped = True
 
+    def begin_profile(self) -> None:
+        """Observe kernels from now on."""
+        self._profile = KernelProfile()
+
+    def end_profile(self) -> list[KernelSlice]:
+        """Return the kernels since `begin_profile`; waits for the GPU."""
+        profile, self._profile = self._profile, None
+        return profile.stop() if profile is not None else []
+
     def close(self) -> None:
         """Wait for the GPU, unless it hangs, and let go of what lies on it."""
         if not self._waiter.close():
@@ -143,22 +158,24 @@ class CudaExecutor:
             self._fail(plan, f"the GPU is out of memory: {error}")
 
     def _fail(self, plan: StepPlan, failure: str) -> None:
-        self._flights.append(Flight(plan.step, 0, NO_COPY, None, failure))
+        self._flights.append(Flight(plan.step, 0, NO_COPY, None, failure=failure))
         self._waiter.wait(NO_EVENT, plan.step)
 
     def _launch(self, plan: StepPlan) -> None:
         begin_us = time.monotonic_ns() // 1000
+        self._trace.point(LAUNCH_BEGIN, 0, plan.step)
         checked = Plan(plan, self.runner.tables, self.runner.limits)
         copy = self._free[0]
-        launched = self.runner.launch(checked, copy, self._events[copy])
+        launched, mark = self.runner.launch(checked, copy, self._clock, plan.step)
         self._free.popleft()
-        self._flights.append(Flight(plan.step, begin_us, copy, launched))
-        self._waiter.wait(self._events[copy].cuda_event, plan.step)
+        self._flights.append(Flight(plan.step, begin_us, copy, launched, mark))
+        self._waiter.wait(mark.end.cuda_event, plan.step)
 
     def _outcome(self, flight: Flight, done_us: int) -> StepOutcome:
-        if flight.launched is None:
+        if flight.launched is None or flight.mark is None:
             return StepOutcome(flight.step, 0, b"", b"", flight.failure)
         step_us = done_us - max(flight.begin_us, self._ended_us)
         self._ended_us = done_us
+        self._clock.read(flight.mark, flight.step, done_us)
         brought = read(flight.launched, self.runner.download, flight.copy)
         return StepOutcome(flight.step, step_us, failure="", **brought._asdict())

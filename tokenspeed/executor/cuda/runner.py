@@ -26,6 +26,7 @@ from tokenspeed.errors import EngineError, StartError
 from tokenspeed.executor.asks import SlotAsks
 from tokenspeed.executor.batch import Limits, Plan
 from tokenspeed.executor.cuda.buffers import Download, Sections, Upload
+from tokenspeed.executor.cuda.clock import Mark, StepClock
 from tokenspeed.executor.cuda.graphs import Chosen, DecodeGraphs, Step
 from tokenspeed.executor.cuda.layout import (
     StepShape,
@@ -137,8 +138,8 @@ class StepRunner:
         )
 
     @torch.inference_mode()
-    def launch(self, plan: Plan, copy: int, ended: torch.cuda.Event) -> Launched:
-        """Send `plan` up through host buffer `copy`, compute it, and record `ended` behind what comes down.
+    def launch(self, plan: Plan, copy: int, clock: StepClock, step: int) -> tuple[Launched, Mark]:
+        """Send `plan` up through host buffer `copy`, compute it, and mark the end behind what comes down.
 
         Raises `EngineError` for a plan larger than the buffers; nothing is written then.
         """
@@ -156,13 +157,15 @@ class StepRunner:
         upload = self._narrow if shape.plain else self._wide
         words = write_step(plan, self.tables, shape, upload.host[copy])
         with torch.cuda.stream(self.stream):
+            mark = clock.begin()
             # What an opening brings in lists goes by itself, in front of the step; few requests do.
             for opening in plan.openings:
                 self._edits.open(opening)
             upload.send(copy, words)
+            clock.uploaded(step)
             launched = self._run(plan, shape, copy)
-            ended.record()
-        return launched
+            clock.end(mark, step)
+        return launched, mark
 
     def _run(self, plan: Plan, shape: StepShape, copy: int) -> Launched:
         none: Ints = np.zeros(0, np.int64)

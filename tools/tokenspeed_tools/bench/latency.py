@@ -1,0 +1,27 @@
+"""`bench latency`: one request at a time, all of one length.
+
+Owns the options of this load. Each prompt is new, so that no cache shortens it.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tokenspeed.cli.parser import Parser, whole
+from tokenspeed_tools.bench import serve
+from tokenspeed_tools.bench.plan import Plan, Session
+from tokenspeed_tools.bench.spans import Span
+from tokenspeed_tools.bench.words import Calibration
+
+
+def add_options(reader: Parser) -> None:
+    """Add the options of this load."""
+    serve.add_lengths(reader, Span(512, 512), Span(64, 64))
+    reader.add_argument("--repetitions", type=whole(1, 1 << 20), metavar="N", default=10, help="requests (%(default)s)")
+    reader.set_defaults(concurrency=1, prefix_tokens=0)
+
+
+def plan(options: argparse.Namespace, calibration: Calibration) -> Plan:
+    """Return the plan."""
+    turns = serve.randoms(options, calibration, options.repetitions)
+    return Plan([Session(index, [turn]) for index, turn in enumerate(turns)], 1)
