@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 from pathlib import Path
+from typing import Any
 
 from tokenspeed.cli.parser import Parser, whole
 from tokenspeed_tools.bench import trace
@@ -22,10 +23,17 @@ from tokenspeed_tools.bench.words import Calibration, draw
 MOST = 2**31 - 1
 
 
-def add_options(reader: Parser) -> None:
-    """Add the options of this load."""
-    add = reader.add_argument_group("load").add_argument
+def add_pace(reader: Parser) -> None:
+    """Add how many sessions there are at once, and what comes instead of random ones."""
+    add = reader.add_argument_group("pace").add_argument
     add("--sessions", type=whole(1, 1 << 16), metavar="N", default=4, help="sessions open at once (%(default)s)")
+    add("--trace", type=Path, metavar="FILE", help="replay sessions from JSON lines, or from a raw file of ours")
+
+
+def add_options(reader: Parser) -> None:
+    """Add what a session is like."""
+    reader.set_defaults(trace=None)
+    add = reader.add_argument_group("load").add_argument
     add("--num-sessions", type=whole(1, MOST), metavar="N", help="sessions in all (as many as at once)")
     add("--turns", type=span, metavar="N", default=Span(6, 6), help="turns of a session (%(default)s)")
     add(
@@ -35,7 +43,6 @@ def add_options(reader: Parser) -> None:
         default=Wait("uniform", 0.0, 0.0),
         help="seconds before each turn but the first: 2, 1-5, exp:3 or lognormal:3,0.8 (%(default)s)",
     )
-    add("--trace", type=Path, metavar="FILE", help="replay sessions from JSON lines, or from a raw file of ours")
     add = reader.add_argument_group("lengths in tokens, N or LOW-HIGH").add_argument
     add("--system-tokens", type=whole(0, MOST), metavar="N", default=512, help="system prompt of all (%(default)s)")
     add("--repository-tokens", type=whole(0, MOST), metavar="N", default=1024, help="context of all (%(default)s)")
@@ -48,7 +55,7 @@ def plan(options: argparse.Namespace, calibration: Calibration) -> Plan:
     """Return the plan; raise `PlanError` where the options do not fit together."""
     if options.trace:
         return trace.plan(options.trace, options, calibration)
-    number = options.num_sessions or options.sessions
+    number = defaults(options)["num_sessions"]
     if options.first_turn_tokens.low <= calibration.first:
         raise PlanError(
             f"--first-turn-tokens {options.first_turn_tokens.low} is too few: the chat template alone takes "
@@ -87,3 +94,8 @@ def _session(index: int, options: argparse.Namespace, shared: Shared, calibratio
         text = draw(rng, calibration.words(tokens - calibration.turn))
         turns.append(Turn([user(text)], tokens, options.output_tokens.draw(rng), options.think_time.draw(rng)))
     return Session(index, turns)
+
+
+def defaults(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what stands for an option that was not given."""
+    return {} if options.trace else {"num_sessions": options.num_sessions or options.sessions}

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def _report(argv: list[str]) -> int:
-    from tokenspeed_tools.report.command import main as report
+    from tokenspeed_tools.report import main as report
 
     return report(argv)
 
@@ -75,8 +75,6 @@ def _sweep(argv: list[str]) -> int:
     load = argv[1] if argv[1] in kinds else "serve"
     reader = _parser(f"tokenspeed bench sweep {load}", COMMANDS["sweep"], load, sweep=True)
     options = reader.read(argv[1:] if load != argv[1] else argv[2:])
-    if getattr(options, "request_rate", None) is not None or getattr(options, "trace", None):
-        reader.error("a sweep keeps so many open at once: leave --request-rate and --trace out")
     points = []
     for at_once in options.concurrencies:
         point = copy(options)
@@ -111,18 +109,19 @@ def _parser(prog: str, description: str, load: str, *, sweep: bool = False) -> P
         default=[],
         help="a setting of the server, for the record",
     )
-    LOADS[load].add_options(reader)
     if sweep:
-        reader.add_argument(
-            "--concurrency" if load == "agentic" else "--concurrencies",
-            dest="concurrencies",
-            type=_numbers,
-            metavar="N,...",
-            default=(1, 2, 4, 8),
-            help="the points of the sweep (1,2,4,8)",
-        )
+        _add_points(reader)
+    else:
+        LOADS[load].add_pace(reader)
+    LOADS[load].add_options(reader)
     _add_request_options(reader)
     return reader
+
+
+def _add_points(reader: Parser) -> None:
+    add = reader.add_argument_group("pace").add_argument
+    at_once = "requests, or sessions, open at once: the points of the sweep (1,2,4,8)"
+    add("--concurrency", dest="concurrencies", type=_numbers, metavar="N,...", default=(1, 2, 4, 8), help=at_once)
 
 
 def _add_request_options(reader: Parser) -> None:
@@ -157,7 +156,7 @@ def _run(options: argparse.Namespace, argv: list[str], load: str, points: list[a
     path = options.output or FOLDER / f"{argv[0]}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
     for point in points:
         point.argv = argv
-        for name, value in getattr(LOADS[load], "defaults", lambda _: {})(point).items():
+        for name, value in LOADS[load].defaults(point).items():
             setattr(point, name, value)
     try:
         client = Client(options.base_url, _key(options))
@@ -183,21 +182,17 @@ def _run(options: argparse.Namespace, argv: list[str], load: str, points: list[a
         writer.close()
         if not path.stat().st_size:
             path.unlink()
-    screen.say()
+    screen.say("stopped: the file has what was there" if bench.interrupted else "done")
     _tell(options, argv, done, path)
     return _exit_code(bench, [summary for _, summary in done])
 
 
 async def _points(bench: Bench, points: list[argparse.Namespace], client: Client) -> list[tuple[Run, Summary]]:
-    done = []
     try:
         await bench.prepare(points[0])
-        for point in points:
-            if not bench.interrupted:
-                done.append(await bench.measure(point))
+        return [await bench.measure(point) for point in points if not bench.interrupted]
     finally:
         client.close()
-    return done
 
 
 def _tell(options: argparse.Namespace, argv: list[str], done: list[tuple[Run, Summary]], path: Path) -> None:

@@ -14,7 +14,7 @@ from statistics import median
 from tokenspeed_tools.bench.raw import INTERRUPTED, Request, Run
 
 BUSY_MOST = 0.7  # of the client's one thread; beyond that, pieces wait for the client
-LAG_LEAST_S = 0.002
+LAG_LEAST_S = 0.005
 PAGE_TOKENS = 256  # a cache may share what a template puts before every prompt
 
 
@@ -29,7 +29,7 @@ def doubts(run: Run, measured: Sequence[Request]) -> Iterator[str]:
 
 
 def busy_share(requests: Sequence[Request]) -> float:
-    """Return the share of the requests' time that the client's process spent computing, 0 to 1."""
+    """Return the share of the requests' time that the client's thread spent computing, 0 to 1."""
     open_s = sum(request.end_s - request.sent_s for request in requests)
     busy_s = sum(request.client_busy * (request.end_s - request.sent_s) for request in requests)
     return busy_s / open_s if open_s > 0 else 0.0

@@ -26,7 +26,8 @@ Take = Callable[[Request], None]
 
 class Driver:
     """Runs plans against one server; `take` gets each line, `limit_s` is the longest that a
-    request may last, `begin_s` the second of `now` that times count from."""
+    request may last, `begin_s` the second of `now` that times count from.
+    """
 
     def __init__(
         self, client: Client, asking: Asking, watch: LoopWatch, take: Take, limit_s: float, begin_s: float

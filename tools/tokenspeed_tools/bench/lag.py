@@ -1,4 +1,4 @@
-"""Whether the client itself keeps up: how late its event loop is, and how busy its process.
+"""Whether the client itself keeps up: how late its event loop is, and how busy its one thread.
 
 Owns a timer that notes by how much it fires too late, and the arithmetic on processor time. A client
 that is late stamps late, and its figures would blame the server.
@@ -38,15 +38,15 @@ class LoopWatch:
             self._timer.cancel()
 
     def marks(self) -> tuple[float, float]:
-        """Return the time and this process's processor time, in seconds."""
-        return now(), time.process_time()
+        """Return the time and this thread's processor time, in seconds."""
+        return now(), time.thread_time()
 
     def worst_s(self, since_s: float) -> float:
         """Return the longest delay that was noted since `since_s`, 0 if none was."""
         return max(self._late_s[bisect_left(self._at_s, since_s) :], default=0.0)
 
     def busy(self, since: tuple[float, float]) -> float:
-        """Return the share of the time since the marks `since` that this process computed, 0 to 1."""
+        """Return the share of the time since the marks `since` that this thread computed, 0 to 1."""
         at_s, computed_s = self.marks()
         passed_s = at_s - since[0]
         return round(min((computed_s - since[1]) / passed_s, 1.0), 3) if passed_s > 0 else 0.0

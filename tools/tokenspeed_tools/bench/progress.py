@@ -18,7 +18,7 @@ from tokenspeed_tools.bench.raw import Request
 
 DRAW_S = 0.25
 LOG_S = 10.0
-RATE_OVER = 20  # drawings: tokens a second are those of the last five seconds
+RATE_OVER = 20  # drawings that tokens a second are counted over: five seconds on a terminal
 
 
 class Progress:

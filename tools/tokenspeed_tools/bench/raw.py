@@ -81,7 +81,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="request", tag_fiel
     says where those tokens were counted: "usage" (the server's count, told with each piece, or in the end and
     spread over the pieces), "ids" (of each piece), or "chunks" (nothing told: one for each piece).
     `client_lag_s` is the longest that the client's own event loop was late meanwhile, `client_busy` the share of
-    the time (0 to 1) that the client's process spent computing.
+    the time (0 to 1) that the client's thread spent computing.
     """
 
     index: int

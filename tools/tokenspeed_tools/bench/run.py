@@ -160,8 +160,8 @@ def warm_plan(plan: Plan, number: int, seed: int, calibration: Calibration) -> P
     for index in range(number):
         first = plan.sessions[index % len(plan.sessions)].turns[0]
         tokens = max(1, (first.prompt_tokens or WARMUP_TOKENS) - calibration.first)
-        text = draw(random.Random(f"{seed} warm-up {now()} {index}"), calibration.words(tokens))
-        sessions.append(Session(index, [Turn([user(text)], first.prompt_tokens, first.output_tokens)]))
+        text = draw(random.Random(f"{seed} {plan.at_once} warm-up {index}"), calibration.words(tokens))
+        sessions.append(Session(index, [Turn([user(text)], None, first.output_tokens)]))
     return Plan(sessions, min(number, plan.at_once or number))
 
 
@@ -170,7 +170,7 @@ def how(warm: Plan) -> str:
     if not warm.sessions:
         return "none"
     return (
-        f"{warm.requests} requests with prompts of their own, as long as first turns, {warm.at_once} at once; "
+        f"{warm.requests} with prompts of their own, as long as first turns, {warm.at_once} at once; "
         "all ended before the first measured one was sent"
     )
 

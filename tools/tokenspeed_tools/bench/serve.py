@@ -32,18 +32,22 @@ class Prompt(msgspec.Struct):
     output_tokens: int | None = None
 
 
-def add_options(reader: Parser) -> None:
-    """Add the options of this load."""
-    add = reader.add_argument_group("load").add_argument
+def add_pace(reader: Parser) -> None:
+    """Add when requests are sent."""
+    add = reader.add_argument_group("pace").add_argument
     add("--concurrency", type=whole(1, 1 << 16), metavar="N", default=4, help="requests open at once (%(default)s)")
-    add(
-        "--request-rate", type=fraction(1e-6, 1e6), metavar="R", help="requests a second instead, however many are open"
-    )
+    add("--request-rate", type=fraction(1e-6, 1e6), metavar="R", help="requests a second, however many are open")
     add("--arrival", choices=("poisson", "constant"), default="poisson", help="gaps of --request-rate (%(default)s)")
+
+
+def add_options(reader: Parser) -> None:
+    """Add what is sent."""
+    reader.set_defaults(request_rate=None, arrival=None)
+    add = reader.add_argument_group("load").add_argument
     add("--num-prompts", type=whole(1, MOST), metavar="N", help=f"4 x concurrency; {AT_RATE} at a rate; all of a file")
-    add_lengths(reader, Span(512, 512), Span(128, 128))
     add("--prefix-tokens", type=whole(0, MOST), metavar="N", default=0, help="of the input, the same in all (0)")
     add("--prompts", type=Path, metavar="FILE", help='JSON lines {"prompt": ...} or {"messages": [...]} instead')
+    add_lengths(reader, Span(512, 512), Span(128, 128))
 
 
 def add_lengths(reader: Parser, input_tokens: Span, output_tokens: Span) -> None:

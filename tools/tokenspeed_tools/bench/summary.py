@@ -67,7 +67,7 @@ def summarise(run: Run, requests: Sequence[Request]) -> Summary:
         tpm_output=per_minute[0],
         tpm_output_and_uncached=per_minute[1],
         tpm_all=per_minute[2],
-        tps_per_user=round(1 / quantile(sorted(tpots), 0.5), 3) if any(tpots) else None,
+        tps_per_user=_per_user(tpots),
         per_gpu=PerGpu(
             tpm_output=round(per_minute[0] / run.gpus, 3),
             tpm_output_and_uncached=round(per_minute[1] / run.gpus, 3),
@@ -136,6 +136,11 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _per_user(tpots: Sequence[float]) -> float | None:
+    middle_s = quantile(sorted(tpots), 0.5) if tpots else 0.0
+    return round(1 / middle_s, 3) if middle_s > 0 else None
 
 
 def _rate(amount: float, duration_s: float) -> float:

@@ -65,7 +65,7 @@ def read(path: Path) -> list[TraceLine]:
         is_raw = msgspec.json.decode(texts[0], type=Kind).kind == "run"
         return list(from_raw(path)) if is_raw else [_decode(path, number, text) for number, text in enumerate(texts, 1)]
     except (msgspec.DecodeError, raw.RawFileError) as error:
-        raise PlanError(f"{path} is not a trace: {error}") from None
+        raise PlanError(f"{path} is no trace: {error}") from None
 
 
 def from_raw(path: Path) -> Iterator[TraceLine]:

@@ -59,8 +59,8 @@ async def calibrate(count: Count, *, system: bool, chat: bool) -> Calibration:
     head = [{"role": "system", "content": few}] if system else []
     short = await count([*head, user(few)])
     long = await count([*head, user(many)])
-    if short is None or long is None:
-        return Calibration()
+    if short is None or long is None or long <= short:
+        return Calibration()  # not told, or not counted
     word = (long - short) / len(WORDS)
     first = short - round(word * PROBE * (1 + system))
     more = await count([*head, user(few), {"role": "assistant", "content": few}, user(few)]) if chat else None
