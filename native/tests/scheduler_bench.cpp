@@ -1,4 +1,5 @@
-// How long the scheduler takes for a step: `make -C native/tests bench-scheduler [STEPS=2000]`.
+// How long the scheduler takes for a step: `make -C native/tests bench-scheduler [STEPS=2000]`, or
+// with STEPS="2000 64 8192" for 64 rows of 8,192 prompt tokens alone.
 //
 // Decode steps of many requests with long prompts, pages of 64, overlap 1, as in a busy server.
 // Prints one JSON line a series: microseconds at the median, the 90th and 99th percentile and the
@@ -152,6 +153,10 @@ int main(int argc, char **argv) {
   if (steps < kStepsMin) {
     std::fprintf(stderr, "%s steps: at least %d are needed\n", argv[1], kStepsMin);
     return 2;
+  }
+  if (argc > 3) {
+    Bench(std::atoi(argv[2]), std::atoi(argv[3]), 0, steps).run();
+    return 0;
   }
   for (const int32_t prompt_tokens : {2048, 8192}) {
     for (const int32_t rows : {1, 64, 256, 1024}) Bench(rows, prompt_tokens, 0, steps).run();

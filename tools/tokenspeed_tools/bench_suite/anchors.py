@@ -1,7 +1,8 @@
 """How fast the machine is just now: five things that no change of the engine touches.
 
-    loop     million turns a second of a loop over integers in Python, one thread
-    objects  million turns a second of one that makes small objects and looks them up in a large table
+    hash     GB a second through BLAKE2b, one thread: integers in native code
+    objects  million turns a second of a loop in Python that makes small objects and looks them up in a
+             large table, one thread
     copy     GB a second copied between two large arrays by all threads
     gemm     GFLOP a second of a float32 product by all threads
     work     the same product, all samples together: what others take of the machine is in it, as it
@@ -15,6 +16,7 @@ Invariant: what is computed here never changes; if it must, `line.SCHEMA` does t
 
 from __future__ import annotations
 
+import hashlib
 import os
 import statistics
 from collections.abc import Callable
@@ -26,7 +28,8 @@ from tokenspeed_tools.bench_suite.timing import seconds_of
 
 Speeds = dict[str, float]
 
-LOOP_TURNS, LOOP_SAMPLES = 2_000, 150
+SHORT_SAMPLES = 150
+HASH_BYTES = 64 << 10
 OBJECTS_TURNS, TABLE_ENTRIES = 400, 50_000
 COPY_BYTES, COPY_SAMPLES = 64 << 20, 5
 GEMM_SIZE, GEMM_SAMPLES = 640, 12
@@ -42,6 +45,7 @@ class Anchors:
         self._copies = [(part, np.zeros_like(part)) for part in parts]
         self._left, self._right = (np.random.default_rng(seed).random((GEMM_SIZE,) * 2, np.float32) for seed in (1, 2))
         self._product = np.empty_like(self._left)
+        self._hashed = bytes(HASH_BYTES)
         self._table = {f"key {number}": (number, bytes(16)) for number in range(TABLE_ENTRIES)}
         self._keys = list(self._table)
         self.measure()
@@ -51,7 +55,7 @@ class Anchors:
         products_s = [seconds_of(self._multiply) for _ in range(GEMM_SAMPLES)]
         gflop = 2 * GEMM_SIZE**3 / 1e9
         return {
-            "loop": LOOP_TURNS / 1e6 / _median_s(_loop),
+            "hash": HASH_BYTES / 1e9 / _median_s(self._hash),
             "objects": OBJECTS_TURNS / 1e6 / _median_s(self._objects),
             "copy": COPY_BYTES / 1e9 / min(seconds_of(self._copy) for _ in range(COPY_SAMPLES)),
             "gemm": gflop / min(products_s),
@@ -66,6 +70,9 @@ class Anchors:
         for done in [self._pool.submit(np.copyto, to, source) for source, to in self._copies]:
             done.result()
 
+    def _hash(self) -> bytes:
+        return hashlib.blake2b(self._hashed).digest()
+
     def _objects(self) -> list[tuple[str, bytes]]:
         found = []
         # Steps of a prime visit the whole table, out of the order in which it was made.
@@ -78,12 +85,5 @@ class Anchors:
         np.matmul(self._left, self._right, out=self._product)
 
 
-def _loop() -> int:
-    total = 0
-    for number in range(LOOP_TURNS):
-        total = (total * 31 + number) & 0xFFFF
-    return total
-
-
 def _median_s(call: Callable[[], object]) -> float:
-    return statistics.median(seconds_of(call) for _ in range(LOOP_SAMPLES))
+    return statistics.median(seconds_of(call) for _ in range(SHORT_SAMPLES))

@@ -3,8 +3,8 @@
 A figure goes with an anchor: on a machine that runs at half its speed a time doubles and a rate
 halves. So each round's value is multiplied (a time) or divided (a rate) by the speed that the
 machine had in that round, and the medians of these are compared. A change counts if it is larger
-than the noise: the spreads of both runs and what the anchors disagree by, but at least
-`FLOOR_PERCENT`, which two runs of the same code part by since memory lies elsewhere. The anchors
+than the noise: the spreads of both runs and what anchors of one kind disagree by, but at least
+`FLOOR_PERCENT`, which two runs of the same code part by since memory lies elsewhere. Anchors
 disagree when others use memory and caches, or one core of two: then none of them stands for all.
 
 Invariant: pure; the same lines give the same verdict.
@@ -18,7 +18,8 @@ from typing import NamedTuple
 from tokenspeed_tools.bench_suite.line import Line, spread_percent
 
 FLOOR_PERCENT = 5.0
-UNANCHORED = "none"
+#: Anchors of one thread, and of all: those beside a figure's own tell how far it can be trusted.
+GROUPS = (("hash", "objects"), ("copy", "gemm", "work"))
 
 BETTER, WORSE, NOISE = "better", "worse", "within noise"
 
@@ -48,7 +49,7 @@ def change(now: Line, then: Line, name: str) -> Change | None:
         return None
     values, values_then = adjusted(now, name), adjusted(then, name)
     ratio = statistics.median(values) / statistics.median(values_then)
-    apart_percent = 0.0 if figure.anchor == UNANCHORED else disagreement_percent(now, then)
+    apart_percent = disagreement_percent(now, then, figure.anchor)
     noise_percent = max(FLOOR_PERCENT, spread_percent(values) + spread_percent(values_then) + apart_percent)
     found = Change(ratio, noise_percent, BETTER if (ratio > 1) == (figure.better == "higher") else WORSE)
     return found if found.size_percent > noise_percent else found._replace(verdict=NOISE)
@@ -72,7 +73,8 @@ def speeds_against(now: Line, then: Line) -> dict[str, float]:
     }
 
 
-def disagreement_percent(now: Line, then: Line) -> float:
-    """Return how far apart the anchors are about the machine's change: half the range of what they say."""
-    speeds = list(speeds_against(now, then).values())
-    return (max(speeds) - min(speeds)) / 2 / statistics.median(speeds) * 100 if speeds else 0.0
+def disagreement_percent(now: Line, then: Line, anchor: str) -> float:
+    """Return how far apart `anchor` and its like are about the machine's change: half the range of what they say."""
+    speeds = speeds_against(now, then)
+    told = [speeds[name] for group in GROUPS if anchor in group for name in group if name in speeds]
+    return (max(told) - min(told)) / 2 / statistics.median(told) * 100 if told else 0.0
