@@ -38,5 +38,5 @@ def test_an_unknown_status_is_an_error_too() -> None:
 
 def test_another_abi_version_is_refused() -> None:
     capi.check_version(capi.ABI_VERSION)
-    with pytest.raises(StartError, match=r"ABI version 99, this package needs 4.*build_ext"):
+    with pytest.raises(StartError, match=r"ABI version 99, this package needs 5.*build_ext"):
         capi.check_version(99)

@@ -41,7 +41,7 @@ __all__ = [
     "raise_status",
 ]
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 
 class NativeError(EngineError):

@@ -113,6 +113,10 @@ class Client:
         """Return the scheduler's counters."""
         return dict(self.call("/stats")[1])
 
+    def requests(self, ident: str) -> list[int]:
+        """Return the engine's numbers of the requests of one call, by its x-request-id or the id in its answer."""
+        return list(self.call("/requests", {"id": ident})[1]["requests"])
+
     def ready(self) -> bool:
         """Tell whether the server takes requests."""
         return self.call("/ready")[0] == 200
@@ -194,6 +198,10 @@ class AsyncClient:
     async def stats(self) -> dict[str, int]:
         """Return the scheduler's counters."""
         return dict((await self.call("/stats"))[1])
+
+    async def requests(self, ident: str) -> list[int]:
+        """Return the engine's numbers of the requests of one call, by its x-request-id or the id in its answer."""
+        return list((await self.call("/requests", {"id": ident}))[1]["requests"])
 
     async def ready(self) -> bool:
         """Tell whether the server takes requests."""

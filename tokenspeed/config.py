@@ -250,7 +250,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the doors.
 
     `socket` is the path of the Unix socket; None puts it into `runtime_dir()`. Without `http` there
-    is only that. `metrics` opens `/metrics`. `keep_alive_s` is the longest silence of an open stream.
+    is only that. `metrics` opens `/metrics`, where `vllm_metric_names` tells metrics that vLLM has too
+    under its names as well. `otlp_traces_endpoint` is the URL that spans are sent to. `keep_alive_s`
+    is the longest silence of an open stream.
     More connections than `connections_max` are turned away (None: what the limit of open files leaves
     room for). `trust_request_chat_template` honours templates that come with requests.
     `stop_with_stdin` ends the server when its standard input closes, so that it cannot outlive the
@@ -263,6 +265,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0
     http: bool = True
     metrics: bool = True
+    vllm_metric_names: bool = False
+    otlp_traces_endpoint: str | None = None
     socket: str | None = None
     keep_alive_s: float = 15.0
     stop_with_stdin: bool = False

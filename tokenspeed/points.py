@@ -7,7 +7,7 @@ actor). The numbers are those of the C header, which a test compares.
 A request's life, in this order:
 
     engine       RECEIVED, OPENED
-    tokenizer    TOKENIZE_BEGIN, TOKENIZED
+    tokenizer    TOKENIZE_BEGIN, ENCODE_BEGIN, TOKENIZED
     scheduler    SUBMITTED, (WAITS)*, ADMITTED, CHUNK*, RESULT*, (RETRACTED, ADMITTED, CHUNK*)*, ENDED
     detokenizer  TEXT*
     engine       (DELTA, WRITTEN)*, FINISHED, WRITTEN
@@ -49,6 +49,7 @@ class Kind(IntEnum):
     DELTA = 15  # the engine has the text [request; ids delivered so far]
     WRITTEN = 16  # a door sent bytes of its answer; the last may follow FINISHED [request; bytes]
     FINISHED = 17  # the engine let go of it [request; a `Finish`]
+    ENCODE_BEGIN = 18  # a thread takes its prompt up, perhaps for the second time [request]
 
     # A step's life.
     PLAN_BEGIN = 32  # the scheduler begins to plan [step]
@@ -77,6 +78,7 @@ class Kind(IntEnum):
     TURN_END = 81  # [records handled]
     GC_BEGIN = 82  # Python's cycle collector stops the process [generation]
     GC_END = 83
+    STARTED = 84  # a new life of the actor begins to load what it needs
 
 
 class Wait(IntEnum):

@@ -73,6 +73,7 @@ typedef enum {
   TS_POINT_DELTA = 15,
   TS_POINT_WRITTEN = 16,
   TS_POINT_FINISHED = 17,
+  TS_POINT_ENCODE_BEGIN = 18,
   TS_POINT_PLAN_BEGIN = 32,
   TS_POINT_PLANNED = 33,
   TS_POINT_PLAN_SENT = 34,
@@ -94,7 +95,8 @@ typedef enum {
   TS_POINT_TURN_BEGIN = 80,
   TS_POINT_TURN_END = 81,
   TS_POINT_GC_BEGIN = 82,
-  TS_POINT_GC_END = 83
+  TS_POINT_GC_END = 83,
+  TS_POINT_STARTED = 84
 } ts_point_kind;
 
 /* Why a request has to wait: the value of TS_POINT_WAITS. */
@@ -123,6 +125,8 @@ void ts_trace_put_at(ts_trace *trace, int64_t time_ns, uint32_t kind, uint64_t r
 /* One point for each of `count` requests, all with the time of the call. */
 void ts_trace_put_all(ts_trace *trace, uint32_t kind, uint64_t step, const uint64_t *requests,
                       const int64_t *values, int32_t count);
+/* Puts `count` points, each at its own time, and returns the nanoseconds that all of them took. */
+int64_t ts_trace_put_timed(ts_trace *trace, uint32_t kind, int64_t count);
 
 int32_t ts_trace_reader_open(int32_t fd, ts_trace_reader **out);
 /* Moves at most `max` points to `out`, the oldest first, and returns how many. Points of several
@@ -288,7 +292,7 @@ typedef struct {
   int32_t openings_len, rows_len, ids_len, pages_len;
   uint64_t step;
   int32_t sample_rows;
-  int32_t zero;
+  int32_t tokens; /* of all rows */
 } ts_plan;
 
 typedef struct {
@@ -301,6 +305,8 @@ typedef struct {
 
 typedef struct {
   int64_t steps, retractions, tokens_prefilled, tokens_decoded, tokens_cached, step_us;
+  int64_t tokens_retracted;    /* computed tokens that retractions made to be computed again */
+  int64_t losses, tokens_lost; /* the same of running requests, for want of the executor */
   int32_t requests_waiting, requests_running, steps_in_flight, tombstones;
   int32_t pages_total[4]; /* page 0 left out: the classes sum to it */
   int32_t pages_free[4], pages_owned[4], pages_cached_idle[4], pages_cached_leased[4];

@@ -4,7 +4,7 @@
 
 namespace {
 thread_local std::string last_error;
-constexpr int32_t kAbiVersion = 4;
+constexpr int32_t kAbiVersion = 5;
 }  // namespace
 
 int32_t ts::fail(ts_status status, std::string message) {

@@ -127,6 +127,12 @@ void ts_trace_put_all(ts_trace *trace, uint32_t kind, uint64_t step, const uint6
     trace->end.fill(first + static_cast<uint64_t>(i), time_ns, kind, requests[i], step, values[i]);
 }
 
+int64_t ts_trace_put_timed(ts_trace *trace, uint32_t kind, int64_t count) {
+  const int64_t begin_ns = ts::trace::now_ns();
+  for (int64_t i = 0; i < count; ++i) ts::trace::put_now(trace, kind, 0, 0, i);
+  return ts::trace::now_ns() - begin_ns;
+}
+
 int32_t ts_trace_reader_open(int32_t fd, ts_trace_reader **out) {
   return open_handle(fd, PROT_READ, out);
 }

@@ -95,7 +95,7 @@ def play(monkeypatch: pytest.MonkeyPatch, act: Callable[[Scene], Awaitable[None]
 
     async def main() -> None:
         scene = Scene(rank)
-        monkeypatch.setattr(module, "load_executor", lambda config, progress: scene.puppet)
+        monkeypatch.setattr(module, "load_executor", lambda config, progress, trace: scene.puppet)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, context: scene.errors.append(str(context.get("exception"))))
         await scene.actor.start()

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from tokenspeed.cli.parser import Parser, context, json_object, nearest, seconds, size, whole
+from tokenspeed.cli.parser import Parser, context, endpoint, json_object, nearest, seconds, size, whole
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,21 @@ def test_no_abbreviations(capsys: pytest.CaptureFixture[str]) -> None:
         parser.read(["--por", "1"])
     assert left.value.code == 2
     assert "did you mean --port?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("http://otel:4318", "http://otel:4318/v1/traces"),
+        ("https://otel.example/", "https://otel.example/v1/traces"),
+        ("http://otel:4318/custom", "http://otel:4318/custom"),
+    ],
+)
+def test_the_url_of_a_collector(text: str, url: str) -> None:
+    assert endpoint(text) == url
+
+
+@pytest.mark.parametrize("text", ["", "otel:4317", "grpc://otel:4317", "http://"])
+def test_what_is_no_collector_over_http(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="not gRPC"):
+        endpoint(text)

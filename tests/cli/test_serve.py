@@ -64,7 +64,9 @@ def test_from_start_to_drained_end(runtime: Path) -> None:
         (path,) = running_sockets()
         assert Client(path).flush_cache() == 5
         told = next(line for line in server.until("finish=").splitlines() if "POST /v1/chat" in line)
-        assert re.search(r" INFO +serve\[\d+\] POST /v1/chat/completions 200 id=req-\w+ prompt_tokens=7 ", told)
+        assert re.search(
+            r" INFO +serve\[\d+\] POST /v1/chat/completions 200 id=req-\w+ request=1 prompt_tokens=7 ", told
+        )
         assert "GET /health" not in server.printed
         server.signal(signal.SIGTERM)
         assert server.exit_code() == 0

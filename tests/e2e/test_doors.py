@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.served import Server, serving
+from tokenspeed.client import Client
+from tokenspeed.engine.metrics import METRICS
 
 ASKED: dict[str, Any] = {"seed": 7, "max_tokens": 6, "ignore_eos": True}
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -107,6 +112,49 @@ def test_metrics_count_what_was_done(server: Server) -> None:
     }
     assert after["tokenspeed:num_requests_running"] == 0
     assert after["tokenspeed:steps_total"] > before["tokenspeed:steps_total"]
+
+
+def told(server: Server) -> dict[str, list[Any]]:
+    """Return the samples of each family, as Prometheus' own parser reads them."""
+    families = text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)
+    return {f"{each.name}_total" if each.type == "counter" else each.name: each.samples for each in families}
+
+
+def test_metrics_under_load_are_the_list_and_their_parts_sum_up(server: Server) -> None:
+    asked = {"prompt": "Once upon a time there was a sea", "seed": 7, "max_tokens": 24, "ignore_eos": True}
+    with ThreadPoolExecutor(8) as pool:
+        replies = [pool.submit(post, server, "/v1/completions", **asked) for _ in range(12)]
+        while not all(reply.done() for reply in replies):
+            families = told(server)
+            assert set(families) == {metric.full_name for metric in METRICS.values()}
+            (running,) = families["tokenspeed:num_requests_running"]
+            (waiting,) = families["tokenspeed:num_requests_waiting"]
+            assert running.value + waiting.value <= 8
+    sums = {
+        sample.name.removeprefix("tokenspeed:"): sample.value
+        for samples in told(server).values()
+        for sample in samples
+        if not sample.labels.keys() - {"model_name"}
+    }
+    before = sum(sums[f"request_{phase}_time_seconds_sum"] for phase in ("tokenize", "queue", "prefill"))
+    assert sums["num_requests_running"] == sums["num_requests_waiting"] == 0
+    assert sums["request_queue_time_seconds_count"] == sums["time_to_first_token_seconds_count"]
+    assert 0 < before <= sums["time_to_first_token_seconds_sum"]
+    assert before + sums["request_decode_time_seconds_sum"] <= sums["e2e_request_latency_seconds_sum"]
+    assert sums["iteration_tokens_total_count"] == sums["steps_total"]
+    assert 0 < sums["step_time_seconds_count"] <= sums["steps_total"]
+
+
+def test_a_request_is_found_by_its_id_over_the_unix_socket(server: Server) -> None:
+    body = {"messages": HELLO, "n": 2, **ASKED}
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers={"x-request-id": "mine"}, timeout=30.0)
+    found = re.search(r"\S+\.sock", server.printed)
+    assert found is not None
+    client = Client(found.group())
+    numbers = client.requests("mine")
+    assert numbers == client.requests(reply.json()["id"])
+    assert numbers[1] == numbers[0] + 1
+    assert f"id=mine request={numbers[0]},{numbers[1]}" in server.printed
 
 
 def test_a_bad_id_is_refused_and_the_next_request_works(server: Server) -> None:

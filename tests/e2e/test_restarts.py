@@ -115,6 +115,28 @@ def test_stopped(tiny_model: Path, actor: str) -> None:
     run(work, tiny_model, stall_limit_s=STALL_LIMIT_S)
 
 
+def test_counters_go_on_and_what_is_computed_again_is_told(tiny_model: Path) -> None:
+    async def work(engine: AsyncEngine) -> None:
+        await _undisturbed(engine)
+        calm = await engine.stats()
+        assert (calm.losses, engine.meter.resumed) == (0, 0)
+        await _strike(engine, signal.SIGKILL, "scheduler")
+        after = await engine.stats()
+        assert after.steps > calm.steps
+        assert sum(after.step_tokens) == after.steps
+        assert engine.meter.resumed == STREAMS
+        assert engine.meter.resumed_tokens >= STREAMS * 43
+        await _up_again(engine, "scheduler", 10.0)
+        await _strike(engine, signal.SIGKILL, "executor")
+        last = await engine.stats()
+        assert last.steps > after.steps
+        assert 0 < last.losses <= STREAMS
+        assert last.tokens_lost >= last.losses * 40
+        assert (engine.load().running, engine.load().waiting) == (0, 0)
+
+    run(work, tiny_model)
+
+
 def test_requests_sent_while_an_actor_is_down_are_served(tiny_model: Path) -> None:
     async def work(engine: AsyncEngine) -> None:
         for actor in ACTORS:

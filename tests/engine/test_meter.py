@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 from tokenspeed.engine.meter import Meter
+from tokenspeed.messages.detokenizer import PromptTimes
 from tokenspeed.messages.engine import OutputDelta
+
+PHASES = ("tokenize", "queue", "prefill", "decode", "inference")
 
 
 class Time:
@@ -11,8 +14,11 @@ class Time:
         return self.now_s
 
 
+TIMES = PromptTimes(100_250_000, 100_750_000, 101_750_000)
+
+
 def delta(request: int, finish: str = "") -> OutputDelta:
-    return OutputDelta(request, 0, b"", 0, "", finish, None, 50, 32, 1)
+    return OutputDelta(request, 0, b"", 0, "", finish, None, 50, 32, 1, times=TIMES)
 
 
 def numbers(meter: Meter) -> dict[str, float]:
@@ -33,7 +39,7 @@ def test_everything_is_there_from_the_start() -> None:
 def test_the_times_and_counts_of_one_reply() -> None:
     clock = Time()
     meter = Meter(clock)
-    meter.opened(1)
+    meter.opened(1, 64)
     for at_s, tokens, finish in ((102.0, 1, ""), (103.0, 2, ""), (103.5, 0, ""), (104.0, 1, "stop")):
         clock.now_s = at_s
         meter.output(delta(1, finish), tokens)
@@ -46,6 +52,23 @@ def test_the_times_and_counts_of_one_reply() -> None:
     assert (told["prompt_tokens_total"], told["generation_tokens_total"]) == (50, 4)
     assert (told["prefix_cache_queries_total"], told["prefix_cache_hits_total"]) == (50, 32)
     assert told["request_success_totalstop"] == 1
+    phases = {name: told[f"request_{name}_time_seconds_sum"] for name in PHASES}
+    assert phases == {"tokenize": 0.25, "queue": 0.5, "prefill": 1.0, "decode": 2.0, "inference": 3.0}
+    assert told["request_params_max_tokens_sum"] == 64
+    assert told["request_prompt_tokens_sum"] == 50
+    assert told["request_prefill_kv_computed_tokens_sum"] == 18
+    assert told["request_generation_tokens_sum"] == 4
+
+
+def test_errors_are_counted_by_code() -> None:
+    meter = Meter()
+    for request, code in enumerate(("row_failed", "invalid", "strange")):
+        meter.opened(request)
+        meter.ended(request, cancelled=False, error=code)
+    told = numbers(meter)
+    codes = {code: told[f"request_errors_total{code}"] for code in ("row_failed", "invalid", "other", "draining")}
+    assert codes == {"row_failed": 1, "invalid": 1, "other": 1, "draining": 0}
+    assert told["request_success_totalerror"] == 3
 
 
 def test_each_request_ends_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tokenspeed.cli.settings import options
 from tokenspeed.config import ServerConfig
+from tokenspeed.engine.metrics import METRICS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FILES = sorted((REPOSITORY / "deploy").iterdir())
@@ -22,6 +24,24 @@ def test_its_flags_and_variables_exist(path: Path) -> None:
     assert set(re.findall(r"--[a-z][a-z-]+", text)) <= flags | OWN
     assert set(re.findall(r"TOKENSPEED_[A-Z_]+", text)) <= variables
     assert path.name in (REPOSITORY / "docs/deploy.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["grafana.json", "alerts.yaml"])
+def test_what_is_watched_is_told(name: str) -> None:
+    text = (REPOSITORY / "deploy" / name).read_text()
+    if name.endswith("json"):
+        panels = json.loads(text)["panels"]
+        expressions = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    else:
+        expressions = re.findall(r"^ +expr: (.+)$", text, re.MULTILINE)
+        assert len(expressions) == text.count("- alert:")
+    for expression in expressions:
+        for full in re.findall(r"tokenspeed:(\w+)", expression):
+            metric = METRICS.get(full) or METRICS[re.sub(r"_(bucket|sum|count)$", "", full)]
+            assert (metric.kind == "histogram") == (metric.name != full), full
+        for label, value in re.findall(r'(\w+)="([^"~]+)"', expression):
+            closed = [each.values for metric in METRICS.values() for each in metric.labels if each.name == label]
+            assert not closed or any(value in values for values in closed), (label, value)
 
 
 def test_whoever_stops_the_server_waits_longer_than_it_drains() -> None:

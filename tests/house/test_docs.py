@@ -10,7 +10,6 @@ import pytest
 
 from tokenspeed.client import Client
 from tokenspeed.config import EngineConfig
-from tokenspeed.engine.meter import Meter
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.server.schema import NEUTRAL, ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from tokenspeed.server.schema_generate import GenerateBody, SamplingBody
@@ -63,11 +62,6 @@ def test_every_field_of_every_other_request_is_described(heading: str, kinds: tu
     for kind in kinds:
         for field in kind.__struct_fields__:
             assert f"`{field}`" in section(heading), field
-
-
-def test_every_metric_is_described() -> None:
-    for family in Meter().families():
-        assert f"`{family.name.removeprefix('tokenspeed:')}`" in section("GET /metrics"), family.name
 
 
 def test_every_method_of_the_client_is_described() -> None:

@@ -659,7 +659,7 @@ def test_the_model_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
                 return None
             pages = unpack_ids(made.pages)
             pages[3::4] = [1] * len(pages[3::4])
-            return Plan(made.step, made.openings, made.rows, made.ids, pack_ids(pages), made.sample_rows)
+            return Plan(made.step, made.openings, made.rows, made.ids, pack_ids(pages), made.sample_rows, made.tokens)
 
         return plan
 

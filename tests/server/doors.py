@@ -20,6 +20,7 @@ from tokenspeed.server.doorman import Access
 from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
 from tokenspeed.server.metrics import Metrics
+from tokenspeed.server.record import SpansLike
 from tokenspeed.server.tenants import TenantEngine
 
 CHAT = "/v1/chat/completions"
@@ -63,11 +64,12 @@ class Door:
 
 
 @asynccontextmanager
-async def opened(engine: FakeEngine, **settings: Any) -> AsyncIterator[Door]:
+async def opened(engine: FakeEngine, *, spans: SpansLike | None = None, **settings: Any) -> AsyncIterator[Door]:
     """Yield an open door in front of `engine`."""
     sock = bind("127.0.0.1", 0)
     config = ServerConfig(**settings)
-    app = build_app(TenantEngine(engine), config, Probes(engine), Access(config.access, config.host), Metrics(engine))
+    access, metrics = Access(config.access, config.host), Metrics(engine, vllm_names=config.vllm_metric_names)
+    app = build_app(TenantEngine(engine), config, Probes(engine), access, metrics, spans)
     server = HttpServer(app, [sock], config.limits, connections_max(config.connections_max, raise_file_limit()))
     url = url_of(sock)
     await server.start()

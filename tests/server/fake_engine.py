@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tokenspeed.caller import CALLER, Account
+from tokenspeed.caller import CALLER, Account, Trail
 from tokenspeed.config import DEVICE_DEFAULTS, EngineConfig, ModelConfig
+from tokenspeed.engine.aio import Load
 from tokenspeed.engine.meter import Meter
+from tokenspeed.engine.recent import RecentCallers
 from tokenspeed.errors import EngineError, UserError
 from tokenspeed.messages.base import unpack_ids
+from tokenspeed.messages.detokenizer import PromptTimes
 from tokenspeed.messages.engine import EndId, PositionLogprobs, SchedulerStats
 from tokenspeed.messages.tokenizer import Chat, Ids, Prompt, Text
 from tokenspeed.sampling import SamplingParams
@@ -82,6 +86,7 @@ class Stream:
         self._outputs = self._run(steps)
         self._caller = CALLER.get()
         self._last = Output()
+        self._begun_s = time.monotonic()
 
     async def accepted(self) -> None:
         for step in self._engine.accept:
@@ -121,7 +126,18 @@ class Stream:
         if self in self._engine.open and self._caller is not None:
             last = self._last
             counts = (last.prompt_tokens, last.cached_tokens, last.completion_tokens)
-            self._caller.replies.append(Account(last.finish, *counts, first_s=0.01, duration_s=0.03))
+            now_us = int(self._begun_s * 1e6)
+            account = Account(
+                last.finish,
+                *counts,
+                first_s=0.01,
+                duration_s=0.03,
+                begun_s=self._begun_s,
+                times=PromptTimes(now_us + 1000, now_us + 3000, now_us + 9000),
+                sampling=self._engine.asked[self.request - 1][1],
+                request=self.request,
+            )
+            self._caller.replies.append(account)
         self._engine.open.discard(self)
         if not self._engine.open:
             self._engine.idle.set()
@@ -168,6 +184,7 @@ class FakeEngine:
         self.cancelled: list[int] = []
         self.asked: list[tuple[Prompt, SamplingParams, str, str]] = []
         self.closed = False
+        self.recent = RecentCallers()
 
     @property
     def requests_open(self) -> int:
@@ -188,6 +205,15 @@ class FakeEngine:
     def health(self) -> Health:
         return Health(self.ok, self.state, {"executor": Actor()})
 
+    def load(self) -> Load:
+        return Load(self.requests_open, 0, 1056)
+
+    def ring_fill(self) -> dict[str, int]:
+        return {"engine to tokenizer": 64}
+
+    def find_caller(self, ident: str) -> Trail | None:
+        return self.recent.find(ident)
+
     def generate(self, prompt: Prompt, sampling: SamplingParams, *, namespace: str, session: str) -> Stream:
         if self.state == "draining":
             raise EngineError("The server is stopping; send the request again.", status=503, code="draining")
@@ -195,6 +221,7 @@ class FakeEngine:
             raise EngineError("The model is still loading.", status=503, code="not_ready")
         steps = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         self.asked.append((prompt, sampling, namespace, session))
+        self.recent.note(len(self.asked))
         stream = Stream(self, len(self.asked), steps)
         self.open.add(stream)
         return stream
@@ -219,7 +246,7 @@ class FakeEngine:
         return 5
 
     async def stats(self) -> SchedulerStats:
-        return SchedulerStats(0, 0, self.requests_open, 4096, 4000, 90, 5, 0, 0, 17, 0)
+        return SchedulerStats(0, 0, self.requests_open, 4096, 4000, 90, 5, 1, 0, 17, 3)
 
     async def profile(self, seconds: float) -> Path:
         return Path(f"/run/profile-of-{seconds:g}-s")

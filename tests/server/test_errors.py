@@ -45,6 +45,7 @@ def test_what_routing_refuses_has_the_same_shape(method: str, path: str, status:
         reply = await door.client.request(method, path)
         assert reply.status_code == status
         error = reply.json()["error"]
+        assert set(reply.json()) == {"error", "request_id"}
         assert set(error) == {"message", "type", "param", "code"}
         assert error["code"] == code
         assert ("allow" in reply.headers) == (status == 405)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.server.doors import Door, knock
 from tests.server.fake_engine import FOREVER, FakeEngine
+from tokenspeed import __version__
 from tokenspeed.server.health import Probes
 
 
@@ -50,3 +51,10 @@ def test_open_requests_are_counted_and_probes_cost_no_slot() -> None:
             assert len(door.engine.asked) == 1
 
     knock(test, lambda: FakeEngine(script=[FOREVER]).begin())
+
+
+def test_the_server_tells_its_version() -> None:
+    async def test(door: Door) -> None:
+        assert (await door.client.get("/version")).json() == {"version": __version__}
+
+    knock(test, FakeEngine)

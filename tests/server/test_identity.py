@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from tests.server.doors import CHAT, HI, Door, knock, until
-from tests.server.fake_engine import FOREVER, FakeEngine
+from tests.server.doors import CHAT, HI, Door, events, knock, until
+from tests.server.fake_engine import FOREVER, FakeEngine, Output
 from tokenspeed.config import Secret
+from tokenspeed.errors import EngineError
 from tokenspeed.server.identity import request_id
 
 
@@ -36,8 +37,8 @@ def test_every_answer_carries_the_id(path: str) -> None:
 
 def test_work_is_logged_in_one_line_and_probes_are_not(caplog: pytest.LogCaptureFixture) -> None:
     async def test(door: Door) -> None:
-        for path in ("/health", "/ready"):
-            await door.client.get(path)
+        for path in ("/health", "/ready", "/metrics"):
+            assert (await door.client.get(path)).status_code == 200
         for stream in (False, True):
             await door.client.post(CHAT, json={**HI, "stream": stream}, headers={"X-Request-Id": f"id-{stream}"})
         await door.client.get("/no%0Alines")
@@ -46,11 +47,12 @@ def test_work_is_logged_in_one_line_and_probes_are_not(caplog: pytest.LogCapture
     knock(test)
     records = [record for record in caplog.records if record.name == "tokenspeed.server"]
     assert [record.getMessage() for record in records] == [*2 * [f"POST {CHAT} 200"], "GET /no%0Alines 404"]
-    for record, ident in zip(records, ("id-False", "id-True"), strict=False):
+    for number, (record, ident) in enumerate(zip(records, ("id-False", "id-True"), strict=False), 1):
         fields: dict[str, object] = vars(record)["fields"]
         assert isinstance(fields.pop("duration_s"), float)
         counts = {"prompt_tokens": 7, "cached_tokens": 4, "completion_tokens": 3}
-        assert fields == {"id": ident, **counts, "ttft_ms": 10.0, "tpot_ms": 10.0, "finish": "stop"}
+        times = {"queue_ms": 2.0, "ttft_ms": 10.0, "tpot_ms": 10.0}
+        assert fields == {"id": ident, "request": str(number), **counts, **times, "finish": "stop"}
 
 
 def test_a_client_that_left_is_logged_as_499(caplog: pytest.LogCaptureFixture) -> None:
@@ -95,3 +97,52 @@ def test_text_is_logged_by_wish_alone(caplog: pytest.LogCaptureFixture) -> None:
         (record,) = (record for record in caplog.records if record.name == "tokenspeed.server")
         assert {"prompt", "reply"} <= vars(record)["fields"].keys() or not log_prompts
         assert not {"prompt", "reply"} & vars(record)["fields"].keys() or log_prompts
+
+
+def test_a_trace_that_the_client_has_begun_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(door: Door) -> None:
+        for parent in (f"00-{'a1' * 16}-{'b2' * 8}-01", f"00-{'0' * 32}-{'b2' * 8}-01", "nonsense"):
+            await door.client.post(CHAT, json=HI, headers={"traceparent": parent})
+
+    caplog.set_level(logging.INFO, "tokenspeed.server")
+    knock(test)
+    told = [vars(record)["fields"].get("trace_id") for record in caplog.records if record.name == "tokenspeed.server"]
+    assert told == ["a1" * 16, None, None]
+
+
+def test_an_error_tells_the_id_in_its_body_whoever_refuses() -> None:
+    async def test(door: Door) -> None:
+        mine = {"x-request-id": "mine-1"}
+        for reply in (
+            await door.client.post(CHAT, json={}, headers=mine),
+            await door.client.get("/nothing", headers=mine),
+            await door.client.get("/stats", headers=mine),
+        ):
+            assert reply.status_code >= 400
+            assert reply.json()["request_id"] == reply.headers["x-request-id"] == "mine-1"
+        raw = await door.send_raw(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine-2\r\nHost: other\r\n\r\n")
+        assert raw.startswith(b"HTTP/1.1 400")
+        assert raw.count(b"mine-2") == 2
+
+    knock(test)
+
+
+def test_an_error_in_a_stream_tells_the_id() -> None:
+    async def test(door: Door) -> None:
+        reply = await door.client.post(CHAT, json={**HI, "stream": True}, headers={"x-request-id": "mine-3"})
+        assert events(reply.text)[-2]["request_id"] == "mine-3"
+
+    knock(test, lambda: FakeEngine(script=[(Output("a"), EngineError("broken"))]).begin())
+
+
+def test_who_has_the_admin_key_finds_the_requests_of_a_call() -> None:
+    async def test(door: Door) -> None:
+        reply = await door.client.post(CHAT, json={**HI, "n": 2}, headers={"x-request-id": "mine-4"})
+        answer, key = reply.json()["id"], {"authorization": "Bearer open"}
+        for ident in ("mine-4", answer):
+            found = await door.client.get("/requests", params={"id": ident}, headers=key)
+            assert found.json() == {"request_id": "mine-4", "answer_id": answer, "requests": [1, 2]}
+        assert (await door.client.get("/requests?id=other", headers=key)).status_code == 404
+        assert (await door.client.get("/requests?id=mine-4")).status_code == 401
+
+    knock(test, admin_key=Secret("open"))

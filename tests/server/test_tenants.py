@@ -58,7 +58,7 @@ def masked(reply: httpx.Response) -> str:
     head = "\n".join(
         f"{name}: {value}" for name, value in reply.headers.items() if name not in ("date", "x-request-id")
     )
-    text = re.sub(r"chatcmpl-[0-9a-f]+", "ID", re.sub(r'"created":[0-9]+', "TIME", reply.text))
+    text = re.sub(r"(chatcmpl|req)-[0-9a-f]+", "ID", re.sub(r'"created":[0-9]+', "TIME", reply.text))
     return f"{reply.status_code}\n{head}\n{text}"
 
 

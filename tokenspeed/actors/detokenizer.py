@@ -34,7 +34,7 @@ TEXT = int(Kind.TEXT)
 class _Reply:
     """The stream of one request: what came in and what went out."""
 
-    __slots__ = ("cached_tokens", "entries", "held", "prompt_logprobs", "sent", "settings", "stream", "tokens")
+    __slots__ = ("cached_tokens", "entries", "held", "prompt_logprobs", "sent", "settings", "stream", "times", "tokens")
 
     def __init__(self, opening: StreamOpening, token_bytes: Sequence[bytes]) -> None:
         self.settings = settings = opening.settings
@@ -43,6 +43,7 @@ class _Reply:
         )
         self.cached_tokens = opening.cached_tokens
         self.prompt_logprobs = bytes(opening.prompt_logprobs)
+        self.times = opening.times
         self.tokens = 0  # ids that came
         self.sent = 0  # ids that went out
         self.held: list[int] = []  # ids between these, if their log-probabilities are asked for
@@ -135,6 +136,7 @@ class DetokenizerActor(Actor):
             completion_tokens=stream.tokens_kept,
             logprobs=logprobs,
             prompt_logprobs=self._of_prompt(reply) if first == text_offset == 0 else None,
+            times=reply.times if first == text_offset == 0 else None,
         )
         self.trace.point(TEXT, entry.request, step, len(text))
         self._outbox.send("engine", delta)

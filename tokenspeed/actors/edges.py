@@ -104,10 +104,11 @@ class EdgeTable:
         return self._files[edge].epoch
 
     def fill(self) -> dict[str, int]:
-        """Return the bytes that wait for each reader, by "writer to reader"."""
+        """Return the bytes that wait for each reader, by "writer to reader"; of no ring before there are any."""
         return {
             f"{edge.writer} to {reader}": _fill(self._files[edge], index)
             for edge in self.edges
+            if edge in self._files
             for index, reader in enumerate(edge.readers)
         }
 

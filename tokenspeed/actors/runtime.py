@@ -45,7 +45,9 @@ from tokenspeed.ipc.trace import NOWHERE, Trace, trace_collections
 from tokenspeed.messages.base import Message
 from tokenspeed.observe.logs import describe, set_up_logging
 from tokenspeed.observe.page import StatusLine, StatusPage, now_us
+from tokenspeed.points import Kind
 
+STARTED = int(Kind.STARTED)
 HEARTBEAT_S = 0.25
 
 __all__ = ["Actor", "Announce", "Mailbox", "Outbox", "Runtime"]
@@ -158,6 +160,7 @@ class Runtime:
         self._mailbox.close()
 
     async def _start(self, descriptors: list[int]) -> None:
+        self._trace.point(STARTED)
         actor_type: type[Actor] = load(self._launch.factory)
         form = MailboxForm(BACKLOG_BYTES_MAX, in_place=actor_type.in_place, poison=log.isEnabledFor(logging.DEBUG))
         self._mailbox = Mailbox(actor_type.receives, self._line, self.crash, form, self._trace)

@@ -15,12 +15,14 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import ClassVar
 
+from msgspec import structs
+
 from tokenspeed.actors.outbox import Outbox
 from tokenspeed.actors.runtime import Actor, Announce
 from tokenspeed.config import SchedulerConfig
 from tokenspeed.errors import DEATHS_MAX, EngineError, TokenSpeedError, fatal_request
 from tokenspeed.messages.base import Message, unpack_ids
-from tokenspeed.messages.detokenizer import DropStream, StreamOpening, TokenBatch, TokenEntry
+from tokenspeed.messages.detokenizer import DropStream, PromptTimes, StreamOpening, TokenBatch, TokenEntry
 from tokenspeed.messages.engine import Accepted, CacheFlushed, Refused, SchedulerStats
 from tokenspeed.messages.executor import SlotOpening, StepPlan
 from tokenspeed.messages.logprobs import entry_bytes
@@ -40,6 +42,7 @@ from tokenspeed.points import Kind
 from tokenspeed.scheduling.asked import Asked, Scores
 from tokenspeed.scheduling.opening import check_ids, slot_opening
 from tokenspeed.scheduling.scheduler import CoreConfig, Outcome, Plan, Scheduler
+from tokenspeed.scheduling.steps import StepCounts
 
 PEERS = ("engine", "tokenizer", "executor", "detokenizer")
 ENDED_REMEMBERED = 4096
@@ -55,10 +58,25 @@ IN_STEPS = ("Prefilling", "PrefillDone", "Decoding")
 class _Request:
     """What the scheduler's side of a request must be able to say again."""
 
-    __slots__ = ("cached_tokens", "deaths", "finish", "logprobs", "opened", "outputs", "prompt_logprobs", "submit")
+    __slots__ = (
+        "admitted_us",
+        "cached_tokens",
+        "deaths",
+        "finish",
+        "first_us",
+        "logprobs",
+        "opened",
+        "outputs",
+        "prompt_logprobs",
+        "submit",
+        "submitted_us",
+    )
 
-    def __init__(self, submit: Submit) -> None:
+    def __init__(self, submit: Submit, now_us: int) -> None:
         self.submit = submit
+        self.submitted_us = now_us
+        self.admitted_us = 0
+        self.first_us = 0
         self.cached_tokens = 0
         self.outputs = array("i", unpack_ids(submit.resume))
         # Packed entries. Those of resumed ids are gone with the life that drew them, and were delivered.
@@ -98,6 +116,7 @@ class SchedulerActor(Actor):
         self._waiting_for_core: list[Submit | Cancel | Dropped] = []
         self._ended: OrderedDict[int, None] = OrderedDict()
         self._asked = Asked()
+        self._steps = StepCounts()
         self._vocab_tokens = 0
 
     async def start(self) -> None:
@@ -168,10 +187,11 @@ class SchedulerActor(Actor):
         if submit.request in self._ended:
             return
         if submit.request not in self._requests:
+            now_us = _now_us()
             try:
                 check_ids(submit, self._vocab_tokens)
                 taken = self._living.submit(
-                    _now_us(),
+                    now_us,
                     submit.request,
                     submit.ids,
                     resume=submit.resume,
@@ -187,25 +207,29 @@ class SchedulerActor(Actor):
                 return
             if not taken:
                 return  # cancelled before it came
-            self._requests[submit.request] = _Request(submit)
+            self._requests[submit.request] = _Request(submit, now_us)
         self._outbox.send("engine", Accepted(submit.request, submit.stream.prompt_tokens))
 
     def _apply(self, result: StepResult) -> None:
         self.trace.point(RESULT_RECEIVED, 0, result.step)
-        outcomes = self._living.result(_now_us(), result.step, result.step_us, result.counts, result.ids)
+        now_us = _now_us()
+        outcomes = self._living.result(now_us, result.step, result.step_us, result.counts, result.ids)
+        self._steps.done(result.step_us)
         drawn, scores = self._asked.result(result)
         for each in scores:
             if each.request in self._requests:
                 self._requests[each.request].score(each)
         entries = [
-            entry for outcome in outcomes if (entry := self._entry(outcome, drawn.get(outcome.offset, b""))) is not None
+            entry
+            for outcome in outcomes
+            if (entry := self._entry(outcome, drawn.get(outcome.offset, b""), now_us)) is not None
         ]
         self.trace.point(APPLIED, 0, result.step)
         if entries:
             self._outbox.send("detokenizer", TokenBatch(result.step, entries))
             self.trace.point(BATCH_SENT, 0, result.step, len(entries))
 
-    def _entry(self, outcome: Outcome, logprobs: bytes) -> TokenEntry | None:
+    def _entry(self, outcome: Outcome, logprobs: bytes, now_us: int) -> TokenEntry | None:
         request = self._requests.get(outcome.request)
         if request is None:
             return None
@@ -218,6 +242,7 @@ class SchedulerActor(Actor):
         request.finish = outcome.finish
         request.deaths = 0
         if not request.opened:
+            request.first_us = now_us
             return _whole_entry(outcome.request, request)
         return TokenEntry(outcome.request, outcome.first, outcome.ids, outcome.finish, logprobs=logprobs)
 
@@ -277,6 +302,7 @@ class SchedulerActor(Actor):
     def _step_plan(self, plan: Plan) -> StepPlan:
         openings = [self._opening(slot, request) for slot, request in plan.openings]
         self._asked.plan(plan.step, plan.rows)
+        self._steps.planned(plan.tokens)
         return StepPlan(plan.step, openings, plan.pages, plan.rows, plan.ids)
 
     def _opening(self, slot: int, number: int) -> SlotOpening:
@@ -285,6 +311,7 @@ class SchedulerActor(Actor):
             # With `resume`, output ids may have been found there too.
             prompt_tokens = request.submit.stream.prompt_tokens
             request.cached_tokens = min(self._living.cached_tokens(number), prompt_tokens)
+            request.admitted_us = request.admitted_us or _now_us()
         opening = slot_opening(slot, request.submit, request.outputs)
         self._asked.open(opening)
         return opening
@@ -319,7 +346,7 @@ class SchedulerActor(Actor):
     def _stats(self, call: int) -> SchedulerStats:
         if self._core is None:
             waiting = sum(isinstance(message, Submit) for message in self._waiting_for_core)
-            return SchedulerStats(call, waiting, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            return structs.replace(SchedulerStats.nothing(), call=call, requests_waiting=waiting)
         stats = self._core.stats()
         return SchedulerStats(
             call=call,
@@ -333,12 +360,21 @@ class SchedulerActor(Actor):
             pages_zombie=stats.pages_zombie,
             steps=stats.steps,
             retractions=stats.retractions,
+            tokens_prefilled=stats.tokens_prefilled,
+            tokens_decoded=stats.tokens_decoded,
+            step_us=stats.step_us,
+            tokens_retracted=stats.tokens_retracted,
+            losses=stats.losses,
+            tokens_lost=stats.tokens_lost,
+            step_times=tuple(self._steps.times),
+            step_tokens=tuple(self._steps.tokens),
         )
 
 
 def _whole_entry(number: int, request: _Request) -> TokenEntry:
     request.opened = True
-    opening = StreamOpening(request.submit.stream, request.cached_tokens, bytes(request.prompt_logprobs))
+    times = PromptTimes(request.submitted_us, request.admitted_us, request.first_us)
+    opening = StreamOpening(request.submit.stream, request.cached_tokens, bytes(request.prompt_logprobs), times)
     return TokenEntry(number, 0, request.outputs.tobytes(), request.finish, opening, logprobs=bytes(request.logprobs))
 
 

@@ -162,15 +162,20 @@ class TokenizerActor(Actor):
         threads, chars_max = (self._giants, sys.maxsize) if giant else (self._threads, SLOW_CHARS)
         begun, submit = await loop.run_in_executor(threads, self._begin, request, chars_max)
         if submit is None:
-            submit = await loop.run_in_executor(self._slow, self._submit, request, begun)
+            submit = await loop.run_in_executor(self._slow, self._submit_long, request, begun)
         return submit, begun.place
 
     def _begin(self, request: GenerateRequest, chars_max: int) -> tuple[Begun, Submit | None]:
         """Look up what is known of the prompt, and encode the rest unless that is more than `chars_max`."""
         self._check_wanted(request)
+        self.trace.point(Kind.ENCODE_BEGIN, request.request)
         self._check_ids(request.sampling)
         begun = self._builder.begin(request.prompt, request.namespace)
         return begun, self._submit(request, begun) if begun.draft.chars_missing <= chars_max else None
+
+    def _submit_long(self, request: GenerateRequest, begun: Begun) -> Submit:
+        self.trace.point(Kind.ENCODE_BEGIN, request.request)
+        return self._submit(request, begun)
 
     def _submit(self, request: GenerateRequest, begun: Begun) -> Submit:
         self._check_wanted(request)

@@ -13,6 +13,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -102,6 +103,16 @@ def json_object(text: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object ({error})") from None
+
+
+def endpoint(text: str) -> str:
+    """Read the URL of a collector that speaks OTLP over HTTP; without a path it is that of traces."""
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a URL such as http://HOST:4318/v1/traces; OTLP is spoken over HTTP here, not gRPC"
+        )
+    return parts._replace(path=parts.path if parts.path.strip("/") else "/v1/traces").geturl()
 
 
 def seconds(text: str) -> float:

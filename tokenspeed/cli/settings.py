@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
-from tokenspeed.cli.parser import UNITS, context, fraction, json_object, seconds, size, whole
+from tokenspeed.cli.parser import UNITS, context, endpoint, fraction, json_object, seconds, size, whole
 from tokenspeed.config import (
     DEVICE_DEFAULTS,
     GPU_MEMORY_UTILIZATION_MAX,
@@ -187,6 +187,13 @@ HTTP = Group(
         Setting("port", "TCP port, 0 for a free one", "PORT", whole(0, 65535)),
         Setting("http", "open the HTTP port as well"),
         Setting("metrics", "answer /metrics for Prometheus"),
+        Setting("vllm_metric_names", "tell metrics that vLLM has too under their vllm: names as well"),
+        Setting(
+            "otlp_traces_endpoint",
+            "collector that a span of each request is sent to, http://HOST:4318/v1/traces; needs the extra otel",
+            "URL",
+            endpoint,
+        ),
         Setting("socket", "path of the Unix socket", "PATH", unset="in the runtime folder"),
         Setting(
             "trust_request_chat_template",
@@ -209,7 +216,9 @@ ACCESS = Group(
             secret=True,
         ),
         Setting("api_key_file", "file with keys, one on a line; read again on SIGHUP", "PATH"),
-        Setting("admin_key", "key for /flush_cache, /stats and, with keys, /metrics", "KEY", Secret, secret=True),
+        Setting(
+            "admin_key", "key for /flush_cache, /stats, /requests and, with keys, /metrics", "KEY", Secret, secret=True
+        ),
         Setting("open_metrics", "/metrics without a key, for everybody"),
         Setting(
             "allowed_hosts",

@@ -16,7 +16,7 @@ class Admission:
     """Lets requests in: at most `requests_max` at once, with prompts of at most `bytes_max` bytes."""
 
     def __init__(self, requests_max: int, bytes_max: int) -> None:
-        self._requests_max = requests_max
+        self.requests_max = requests_max
         self._bytes_max = bytes_max
         self.requests = 0
         self.bytes = 0
@@ -24,7 +24,7 @@ class Admission:
     def enter(self, prompt: Prompt) -> None:
         """Count a request, or raise `EngineError` (429, code "overloaded") if there are too many."""
         size = prompt_bytes(prompt)
-        if self.requests >= self._requests_max:
+        if self.requests >= self.requests_max:
             raise _overloaded(f"{self.requests} requests are open, as many as are taken (--max-queued-requests)")
         if self.requests and self.bytes + size > self._bytes_max:
             raise _overloaded(

@@ -24,13 +24,16 @@ import msgspec
 
 from tokenspeed.actors.health import ActorHealth
 from tokenspeed.actors.supervisor import Supervisor
+from tokenspeed.caller import Trail
 from tokenspeed.config import EngineConfig
 from tokenspeed.engine.admission import Admission
 from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.launch import EDGES, HOME, actor_specs, resolve
 from tokenspeed.engine.meter import Meter
+from tokenspeed.engine.recent import RecentCallers
 from tokenspeed.engine.reply import Output
 from tokenspeed.engine.stream import Stream
+from tokenspeed.engine.totals import Totals
 from tokenspeed.errors import DEATHS_MAX, EngineError, StartError, TokenSpeedError, UserError, fatal_request
 from tokenspeed.ipc.trace import Trace
 from tokenspeed.messages.base import Message, pack_ids, unpack_ids
@@ -77,6 +80,14 @@ class EngineHealth(msgspec.Struct, frozen=True):
     actors: dict[str, ActorHealth]
 
 
+class Load(msgspec.Struct, frozen=True):
+    """Open requests: those that are computed and those that wait; at most `limit` are taken in all."""
+
+    running: int
+    waiting: int
+    limit: int
+
+
 class AsyncEngine:
     """Serves one model. `AsyncEngine(config)`, then `await start()`, then `generate`; at last `close`.
 
@@ -91,6 +102,8 @@ class AsyncEngine:
         self.ends: tuple[EndId, ...] = ()  # known once it has started
         self._streams: dict[int, Stream] = {}
         self._admission = Admission(self.device.max_num_seqs + config.max_queued_requests, config.max_queued_bytes)
+        self._totals = Totals()
+        self._recent = RecentCallers()
         self._calls: dict[int, asyncio.Future[Message]] = {}
         self._next_request = 1
         self._fence_epoch: int | None = None
@@ -183,6 +196,8 @@ class AsyncEngine:
             raise UserError(f"{len(each)} sampling settings came for {len(prompts)} prompts; give one for each.")
         if n < 1:
             raise UserError(f"n is {n}; it must be at least 1.", param="n")
+        for _ in prompts:
+            self.meter.asked(n)
         return Batch.opened(
             partial(
                 self.generate,
@@ -195,6 +210,17 @@ class AsyncEngine:
             for index in range(n)
         )
 
+    def load(self) -> Load:
+        """Return how many requests are open, whatever the scheduler does; `stats` told how many of them run."""
+        count = len(self._streams)
+        coming = sum(not stream.is_accepted for stream in self._streams.values())
+        waiting = min(count, coming + self._totals.last.requests_waiting)
+        return Load(count - waiting, waiting, self._admission.requests_max)
+
+    def find_caller(self, ident: str) -> Trail | None:
+        """Return the requests of one of the newest callers, by its id or that of its answer."""
+        return self._recent.find(ident)
+
     def ring_fill(self) -> dict[str, int]:
         """Return the bytes that wait in each ring, by "writer to reader"."""
         return self._supervisor.ring_fill()
@@ -206,10 +232,10 @@ class AsyncEngine:
         return answer.pages_freed
 
     async def stats(self) -> SchedulerStats:
-        """Return the scheduler's counters."""
+        """Return the scheduler's numbers; counters go on where an earlier life of it ended."""
         answer = await self._call("scheduler", AskStats)
         assert isinstance(answer, SchedulerStats)
-        return answer
+        return self._totals.told(answer)
 
     async def profile(self, seconds: float) -> Path:
         """Observe the GPU's kernels for `seconds`; return the file with them (`kernel_slices`), which is the caller's.
@@ -278,7 +304,8 @@ class AsyncEngine:
         number, self._next_request = self._next_request, self._next_request + 1
         message = GenerateRequest(number, 0, prompt, sampling, namespace, session)
         stream = self._streams[number] = Stream(message, self._ended, self.trace)
-        self.meter.opened(number)
+        self._recent.note(number)
+        self.meter.opened(number, sampling.max_tokens)
         self.trace.point(Kind.OPENED, number, value=len(self._streams))
         self._idle.clear()
         if self._fence_epoch is None:
@@ -288,7 +315,7 @@ class AsyncEngine:
     def _ended(self, stream: Stream) -> None:
         if self._streams.pop(stream.request, None) is None:
             return
-        self.meter.ended(stream.request, cancelled=stream.is_cancelled)
+        self.meter.ended(stream.request, cancelled=stream.is_cancelled, error=stream.error_code)
         self._admission.leave(stream.message.prompt)
         if not self._streams:
             self._idle.set()
@@ -360,6 +387,7 @@ class AsyncEngine:
     def _actor_restarted(self, actor: str, epoch: int) -> None:
         match actor:
             case "scheduler":
+                self._totals.begin_life()
                 self._fence_epoch = epoch
             case "detokenizer" if self._fence_epoch is not None:
                 self._resume_all()  # the old detokenizer is gone: nothing of it can follow
@@ -371,6 +399,8 @@ class AsyncEngine:
         self._fence_epoch = None
         for stream in list(self._streams.values()):
             stream.is_accepted = False
+            if stream.delivered:
+                self.meter.resume(stream.prompt_tokens + len(stream.delivered))
             self._send_again(stream)
 
     def _send_again(self, stream: Stream) -> None:

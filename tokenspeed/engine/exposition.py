@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = Mapping[str, str]
+Kind = Literal["counter", "gauge", "histogram"]
 NONE: Labels = MappingProxyType({})
 
 
@@ -32,7 +33,7 @@ class Family(NamedTuple):
     """All lines of one name. The name of a counter ends in `_total`, and a unit stands last before that."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     help: str
     samples: Sequence[Sample]
 
@@ -40,10 +41,11 @@ class Family(NamedTuple):
 class Histogram:
     """Counts values below or at each of the ascending `bounds`."""
 
-    def __init__(self, bounds: Sequence[float]) -> None:
+    def __init__(self, bounds: Sequence[float], counts: Sequence[int] = (), total: float = 0.0) -> None:
+        """Begin with `counts` values in each bucket, the one above all bounds included, which sum to `total`."""
         self._bounds = tuple(bounds)
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+        self._counts = list(counts) or [0] * (len(bounds) + 1)
+        self._sum = total
 
     def observe(self, value: float, count: int = 1) -> None:
         """Take `value`, seen `count` times."""

@@ -17,9 +17,10 @@ from enum import Enum, auto
 
 from tokenspeed.caller import CALLER, Account
 from tokenspeed.engine.reply import Output
-from tokenspeed.errors import EngineError, TokenSpeedError
+from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 from tokenspeed.ipc.trace import NOWHERE, Trace
 from tokenspeed.messages.base import view_ids
+from tokenspeed.messages.detokenizer import PromptTimes
 from tokenspeed.messages.engine import OutputDelta
 from tokenspeed.messages.tokenizer import Chat, GenerateRequest, Prompt, Text
 from tokenspeed.points import Finish, Kind
@@ -54,6 +55,7 @@ class Stream:
             trace.point_at(self._caller.received_ns, Kind.RECEIVED, self.request)
         self._begun_s = time.monotonic()
         self._first_s: float | None = None
+        self._times: PromptTimes | None = None
         self._last: Output | None = None
         self._chars = 0
         self._texts: list[str] = []
@@ -111,6 +113,13 @@ class Stream:
         """Whether it ended with an error."""
         return self._end is _End.FAILED
 
+    @property
+    def error_code(self) -> str:
+        """The code of the error that it ended with, "invalid" if that was the caller's fault, else ""."""
+        if self._error is None:
+            return ""
+        return "invalid" if isinstance(self._error, UserError) else self._error.code
+
     # The engine's side.
 
     def accept(self, prompt_tokens: int) -> None:
@@ -146,6 +155,7 @@ class Stream:
         self._outputs.append(output)
         if self._first_s is None:
             self._first_s = time.monotonic() - self._begun_s
+            self._times = delta.times
         self._news.set()
         if delta.finish:
             self._finish(_End.FINISHED)
@@ -188,6 +198,10 @@ class Stream:
             completion_tokens=last.completion_tokens if last else 0,
             first_s=self._first_s,
             duration_s=time.monotonic() - self._begun_s,
+            begun_s=self._begun_s,
+            times=self._times,
+            sampling=self.message.sampling,
+            request=self.request,
             prompt=_as_text(self.message.prompt) if keep_text else "",
             text=self.text if keep_text else "",
         )

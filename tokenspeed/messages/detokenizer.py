@@ -8,6 +8,17 @@ from tokenspeed.messages.base import Message
 from tokenspeed.messages.scheduler import StreamSettings
 
 
+class PromptTimes(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """When the scheduler had a prompt's tokens, first planned to compute them, and knew the first new id.
+
+    Microseconds of the machine's monotonic clock, in the newest life of the scheduler.
+    """
+
+    submitted_us: int
+    admitted_us: int
+    first_us: int
+
+
 class StreamOpening(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Comes with the first ids of a stream. `cached_tokens` of the prompt were found in the cache.
 
@@ -18,6 +29,7 @@ class StreamOpening(msgspec.Struct, array_like=True, frozen=True, gc=False):
     settings: StreamSettings
     cached_tokens: int
     prompt_logprobs: bytes = b""
+    times: PromptTimes | None = None
 
 
 class TokenEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):

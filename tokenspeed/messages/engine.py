@@ -6,6 +6,7 @@ import msgspec
 
 from tokenspeed.errors import ErrorInfo
 from tokenspeed.messages.base import Message
+from tokenspeed.messages.detokenizer import PromptTimes
 
 
 class Accepted(Message, frozen=True):
@@ -65,7 +66,7 @@ class OutputDelta(Message, frozen=True):
     `stop_reason` is the stop string or the caller's stop id that ended it. `completion_tokens` counts
     kept tokens. `logprobs` has one entry for each of `ids`, if asked for: an id comes then with the
     first character that it shows, and never if a stop string cut all of it off. The first delta brings
-    `prompt_logprobs`, one for each prompt token, None for the first.
+    `times`, and `prompt_logprobs`, one for each prompt token, None for the first.
     """
 
     request: int
@@ -80,6 +81,7 @@ class OutputDelta(Message, frozen=True):
     completion_tokens: int
     logprobs: list[PositionLogprobs] | None = None
     prompt_logprobs: list[PositionLogprobs | None] | None = None
+    times: PromptTimes | None = None
 
 
 class StreamsFenced(Message, frozen=True):
@@ -116,8 +118,22 @@ class CallFailed(Message, frozen=True):
     error: ErrorInfo
 
 
+# Upper bounds of the buckets that the scheduler counts its steps in.
+STEP_TIMES_US = (
+    *(500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 20_000, 25_000, 30_000, 40_000, 50_000, 75_000),
+    *(100_000, 150_000, 200_000, 300_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000),
+)
+STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384)
+
+
 class SchedulerStats(Message, frozen=True):
-    """Answer to `AskStats`. Pages are summed over cache groups."""
+    """Answer to `AskStats`. Pages are summed over cache groups.
+
+    From `steps` on all are counters. `retractions` and `tokens_retracted` are requests that gave their
+    pages up for others and their tokens that had been computed, `losses` and `tokens_lost` those that
+    ran when the executor was lost. `step_us` sums the time of all steps; `step_times` counts them by
+    `STEP_TIMES_US` and `step_tokens` by `STEP_TOKENS`, those above all bounds last.
+    """
 
     call: int
     requests_waiting: int
@@ -130,6 +146,19 @@ class SchedulerStats(Message, frozen=True):
     pages_zombie: int
     steps: int
     retractions: int
+    tokens_prefilled: int = 0
+    tokens_decoded: int = 0
+    step_us: int = 0
+    tokens_retracted: int = 0
+    losses: int = 0
+    tokens_lost: int = 0
+    step_times: tuple[int, ...] = (0,) * (len(STEP_TIMES_US) + 1)
+    step_tokens: tuple[int, ...] = (0,) * (len(STEP_TOKENS) + 1)
+
+    @classmethod
+    def nothing(cls) -> SchedulerStats:
+        """Return what a scheduler tells that has not begun."""
+        return cls(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 Answer = CacheFlushed | SchedulerStats | Tokenized | Detokenized | CallFailed

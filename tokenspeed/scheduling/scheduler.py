@@ -241,6 +241,7 @@ class _PlanBuffers:
             _bytes(self._ids, plan.ids_len),
             _bytes(self._pages, plan.pages_len * PAGE_INTS),
             plan.sample_rows,
+            plan.tokens,
         )
 
 

@@ -58,7 +58,7 @@ class Opening(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One step; `rows`, `ids` and `pages` as `messages/executor.py` lays them out."""
+    """One step of `tokens` tokens; `rows`, `ids` and `pages` as `messages/executor.py` lays them out."""
 
     step: int
     openings: list[Opening]
@@ -66,6 +66,7 @@ class Plan(NamedTuple):
     ids: bytes
     pages: bytes
     sample_rows: int
+    tokens: int
 
 
 class Outcome(NamedTuple):
@@ -84,7 +85,11 @@ class Outcome(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Where everything is. Pages are summed over groups; their classes sum to `pages_total`."""
+    """Where everything is. Pages are summed over groups; their classes sum to `pages_total`.
+
+    `tokens_retracted` had been computed when a retraction made them to be computed again; `losses` and
+    `tokens_lost` are the same for requests that ran when the executor was lost.
+    """
 
     requests_waiting: int
     requests_running: int
@@ -104,3 +109,6 @@ class Stats(NamedTuple):
     tokens_prefilled: int
     tokens_decoded: int
     tokens_cached: int
+    tokens_retracted: int
+    losses: int
+    tokens_lost: int

@@ -22,16 +22,24 @@ from tokenspeed.server.apis import apis
 from tokenspeed.server.doorman import Access, Doorman
 from tokenspeed.server.errors import HANDLERS
 from tokenspeed.server.generation import GenerationDoor
-from tokenspeed.server.health import HealthDoor, Probes
+from tokenspeed.server.health import HealthDoor, Probes, version
 from tokenspeed.server.identity import Identity
 from tokenspeed.server.lookups import LOOKUPS, LookupDoor
 from tokenspeed.server.metrics import Counted, Metrics, MetricsDoor
 from tokenspeed.server.models import ModelsDoor
 from tokenspeed.server.ports import EngineLike
+from tokenspeed.server.record import SpansLike
 
 
-def build_app(engine: EngineLike, config: ServerConfig, probes: Probes, access: Access, metrics: Metrics) -> Starlette:
-    """Return the application in front of `engine`."""
+def build_app(
+    engine: EngineLike,
+    config: ServerConfig,
+    probes: Probes,
+    access: Access,
+    metrics: Metrics,
+    spans: SpansLike | None = None,
+) -> Starlette:
+    """Return the application in front of `engine`; `spans` is told of each call."""
     work = {
         api.path: GenerationDoor(api, engine, config.limits, config.keep_alive_s).post
         for api in apis(config.trust_request_chat_template)
@@ -46,14 +54,17 @@ def build_app(engine: EngineLike, config: ServerConfig, probes: Probes, access: 
         Route("/v1/models/{model:path}", models.one, methods=["GET"]),
         Route("/health", health.live, methods=["GET"]),
         Route("/ready", health.ready, methods=["GET"]),
+        Route("/version", version, methods=["GET"]),
         Route("/flush_cache", admin.flush_cache, methods=["POST"]),
         Route("/stats", admin.stats, methods=["GET"]),
+        Route("/requests", admin.requests, methods=["GET"]),
     ]
     if config.metrics:
         routes.append(Route("/metrics", MetricsDoor(metrics).get, methods=["GET"]))
+    counted = Middleware(Counted, answers=metrics.answers, routes=_paths(routes))
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Counted, answers=metrics.answers, routes=_paths(routes)), *_layers(config, access)],
+        middleware=[counted, *_layers(config, access, spans)],
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False
@@ -65,9 +76,12 @@ def _paths(routes: list[Route]) -> dict[Callable[..., Any], str]:
     return {route.endpoint: route.path for route in reversed(routes)}
 
 
-def _layers(config: ServerConfig, access: Access) -> list[Middleware]:
+def _layers(config: ServerConfig, access: Access, spans: SpansLike | None) -> list[Middleware]:
     """Return what a request goes through, the outermost first."""
-    layers = [Middleware(Identity, log_prompts=config.log_prompts), Middleware(Doorman, access=access)]
+    layers = [
+        Middleware(Identity, log_prompts=config.log_prompts, spans=spans),
+        Middleware(Doorman, access=access),
+    ]
     if config.allowed_origins:
         cors = Middleware(
             CORSMiddleware,

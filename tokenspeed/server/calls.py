@@ -1,8 +1,8 @@
 """What can be called on the Unix socket.
 
 Owns the routes: those of the HTTP API, with the same bodies and answers, and those that only the
-owner of the process may use (`/flush_cache`, `/stats`, `/profile`). It sees calls and a way to answer, never a
-connection.
+owner of the process may use (`/flush_cache`, `/stats`, `/requests`, `/profile`). It sees calls and a
+way to answer, never a connection.
 
 Invariant: every call is answered by a `Reply`, by chunks and an `End`, or by a `Failure`.
 """
@@ -10,7 +10,6 @@ Invariant: every call is answered by a `Reply`, by chunks and an `End`, or by a 
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -18,24 +17,25 @@ from typing import Any
 
 import msgspec
 
-from tokenspeed.caller import CALLER, Caller
+from tokenspeed.caller import CALLER, Caller, trace_context
 from tokenspeed.engine.batch import Batch
 from tokenspeed.engine.reply import OutputLike
 from tokenspeed.errors import TokenSpeedError, UserError
-from tokenspeed.server.admin import counters, flushed
+from tokenspeed.server.admin import RequestsQuery, counters, flushed, found
 from tokenspeed.server.apis import Api, apis
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import internal_error, shown
 from tokenspeed.server.frames import Call, Chunk, End, Failure, Reply
 from tokenspeed.server.generation import whole
 from tokenspeed.server.health import Probes
+from tokenspeed.server.identity import request_id
 from tokenspeed.server.lookups import LOOKUPS, Lookup
 from tokenspeed.server.metrics import Metrics
 from tokenspeed.server.models import model_card, model_list
 from tokenspeed.server.opened import open_ask
 from tokenspeed.server.parse import decode_msgpack
 from tokenspeed.server.ports import EngineLike
-from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, tell
+from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, SpansLike, tell
 from tokenspeed.server.telling import Teller
 
 Send = Callable[[Any], Awaitable[None]]
@@ -62,8 +62,10 @@ class Calls:
         *,
         trust_request_chat_template: bool = False,
         log_prompts: bool = False,
+        spans: SpansLike | None = None,
     ) -> None:
         self._engine = engine
+        self._spans = spans
         self._log_prompts = log_prompts
         self._probes = probes
         self._routes: dict[str, Callable[[Call, Send], Awaitable[None]]] = {
@@ -74,6 +76,7 @@ class Calls:
             "/ready": self._ready,
             "/flush_cache": self._flush_cache,
             "/stats": self._stats,
+            "/requests": self._requests,
             "/profile": self._profile,
         }
         if metrics is not None:
@@ -81,15 +84,19 @@ class Calls:
 
     async def answer(self, call: Call, send: Send) -> None:
         """Answer `call` through `send`; cancelling this cancels what the call asked for."""
-        ident = f"req-{secrets.token_hex(12)}"
-        caller = Caller(ident, keep_text=self._log_prompts, received_ns=time.monotonic_ns())
+        caller = Caller(
+            request_id(call.request_id),
+            keep_text=self._log_prompts,
+            received_ns=time.monotonic_ns(),
+            context=trace_context(call.traceparent, call.tracestate),
+        )
         CALLER.set(caller)  # for this call's task alone
         begun_s, status = time.monotonic(), STATUS_CLIENT_GONE
         try:
             status = await self._answer(call, send, caller.id)
         finally:
             if call.path not in QUIET_PATHS:
-                tell(f"CALL {shown(call.path)}", status, begun_s, caller)
+                tell(f"CALL {shown(call.path)}", status, begun_s, caller, self._spans)
 
     async def _answer(self, call: Call, send: Send, ident: str) -> int:
         """Answer and return the status that the log is told."""
@@ -145,6 +152,10 @@ class Calls:
     async def _stats(self, _call: Call, send: Send) -> None:
         await send(Reply(200, await counters(self._engine)))
 
+    async def _requests(self, call: Call, send: Send) -> None:
+        query = decode_msgpack(bytes(call.body), RequestsQuery)
+        await send(Reply(200, found(self._engine, query.id)))
+
     async def _profile(self, call: Call, send: Send) -> None:
         asked = decode_msgpack(bytes(call.body), ProfileAsk)
         await send(Reply(200, {"path": str(await self._engine.profile(asked.seconds))}))
@@ -152,7 +163,8 @@ class Calls:
 
 def failure(error: TokenSpeedError) -> Failure:
     """Return the frame that tells of `error`."""
-    return Failure(error.status, error.code, error.message, error.param)
+    caller = CALLER.get()
+    return Failure(error.status, error.code, error.message, error.param, caller.id if caller is not None else "")
 
 
 async def _stream(batch: Batch[OutputLike], teller: Teller, send: Send) -> None:

@@ -168,7 +168,7 @@ class Connection(HttpToolsProtocol):
             if cycle is not None:
                 cycle.disconnected = True
                 cycle.message_event.set()
-            self.transport.write(_answer(error))
+            self.transport.write(_answer(error, self._ident()))
             self._linger()
 
     def _linger(self) -> None:
@@ -178,6 +178,12 @@ class Connection(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._head_timer = self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def _ident(self) -> str:
+        """Return the id of the request that is being read, the client's if it has told it already."""
+        headers = self.headers or ()  # None before the first head, whatever uvicorn's types say
+        told = dict(headers).get(b"x-request-id", b"")
+        return request_id(told.decode("latin-1"))
 
     def _is_answering(self) -> bool:
         cycle = self.cycle
@@ -221,12 +227,12 @@ class Connection(HttpToolsProtocol):
             self._head_timer.cancel()
 
 
-def _answer(error: TokenSpeedError) -> bytes:
-    body = msgspec.json.encode(error_body(error))
+def _answer(error: TokenSpeedError, ident: str) -> bytes:
+    body = msgspec.json.encode(error_body(error, ident))
     head: dict[str, object] = {"content-type": "application/json", "content-length": len(body), "connection": "close"}
     if error.status == 503:
         head["retry-after"] = RETRY_AFTER_S
-    head["x-request-id"] = request_id(None)
+    head["x-request-id"] = ident
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     return STATUS_LINE[error.status] + f"{lines}\r\n".encode() + body
 

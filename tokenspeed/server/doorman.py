@@ -24,7 +24,7 @@ from tokenspeed.server.tenants import tenant_of_request
 
 OPEN_PATHS = ("/health", "/ready")
 METRICS_PATH = "/metrics"
-ADMIN_PATHS = ("/flush_cache", "/stats")
+ADMIN_PATHS = ("/flush_cache", "/stats", "/requests")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 ANY = "*"
 

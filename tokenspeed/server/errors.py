@@ -4,7 +4,7 @@ Owns the mapping from exceptions to status, headers and body. What went wrong in
 log: an exception that nobody planned gives the request's id and nothing else.
 
 Invariant: every answer with a status of 400 and above has the body
-`{"error": {"message", "type", "param", "code"}}`.
+`{"error": {"message", "type", "param", "code"}, "request_id"}`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenspeed.caller import CALLER
 from tokenspeed.errors import EngineError, TokenSpeedError, UserError
 
 RETRY_AFTER_S = 2
@@ -34,16 +35,19 @@ class ErrorDetail(msgspec.Struct, frozen=True):
     code: str
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
-    """An error body: `{"error": {...}}`."""
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error body: `{"error": {...}, "request_id": "..."}`."""
 
     error: ErrorDetail
+    request_id: str = ""
 
 
-def error_body(error: TokenSpeedError) -> ErrorBody:
-    """Return the body that tells of `error`."""
+def error_body(error: TokenSpeedError, request_id: str = "") -> ErrorBody:
+    """Return the body that tells of `error`, by default to the present caller."""
     kind = "server_error" if error.status >= 500 else KINDS.get(error.status, "invalid_request_error")
-    return ErrorBody(ErrorDetail(error.message, kind, error.param, error.code))
+    caller = CALLER.get()
+    ident = request_id or (caller.id if caller is not None else "")
+    return ErrorBody(ErrorDetail(error.message, kind, error.param, error.code), ident)
 
 
 def error_response(error: TokenSpeedError, headers: Mapping[str, str] | None = None) -> Response:

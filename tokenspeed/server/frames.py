@@ -31,11 +31,17 @@ SOCKET_PATH_BYTES_MAX = 107
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request: the path of the HTTP API and its body as MessagePack."""
+    """A request: the path of the HTTP API and its body as MessagePack.
+
+    `request_id`, `traceparent` and `tracestate` are what the headers of these names are over HTTP.
+    """
 
     path: str
     body: msgspec.Raw = msgspec.Raw(b"\x80")
     protocol: int = 1
+    request_id: str = ""
+    traceparent: str = ""
+    tracestate: str = ""
 
 
 def call_frame(path: str, body: Mapping[str, Any] | None) -> bytes:
@@ -78,6 +84,7 @@ class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="failure"):
     code: str
     message: str
     param: str | None = None
+    request_id: str = ""
 
 
 Answer = Reply | Chunk | End | Failure

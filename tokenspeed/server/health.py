@@ -1,6 +1,6 @@
-"""`GET /health`, `GET /ready`: is the engine alive, and may it be sent work.
+"""`GET /health`, `GET /ready`, `GET /version`: is the engine alive, may it be sent work, and what is it.
 
-Owns the two answers. A probe costs no place in a queue: it reads what the supervisor knows already.
+Owns the answers. A probe costs no place in a queue: it reads what the supervisor knows already.
 
 Invariant: `/ready` is 200 only while new requests are taken; it goes off before they are refused.
 """
@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenspeed import __version__
 from tokenspeed.server.errors import RETRY_AFTER_S
 from tokenspeed.server.ports import EngineLike
 
@@ -72,6 +73,11 @@ class HealthDoor:
     async def ready(self, request: Request) -> Response:
         """Answer `/ready`."""
         return _answer(request, *self._probes.ready())
+
+
+async def version(_request: Request) -> Response:
+    """Answer `/version`."""
+    return Response(msgspec.json.encode({"version": __version__}), media_type="application/json")
 
 
 def _answer(request: Request, status: int, full: HealthBody) -> Response:

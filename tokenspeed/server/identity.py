@@ -1,7 +1,8 @@
 """Request ids, who asks, and the last net under every endpoint.
 
-Owns what surrounds an endpoint: the id goes into the request's state, the answer's headers and the
-log's line, which counts what the call took; an exception that nobody planned becomes a 500 in the usual shape.
+Owns what surrounds an endpoint: the id goes into the request's state, the answer's headers, the bodies of
+errors and the log's line, which counts what the call took; an exception that nobody planned becomes a 500 in
+the usual shape.
 
 Invariant: every answer carries `x-request-id`, the caller's if it is short and plain, else a new one.
 """
@@ -17,10 +18,10 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tokenspeed.caller import CALLER, Caller
+from tokenspeed.caller import CALLER, Caller, trace_context
 from tokenspeed.server.disconnect import ClientGone
 from tokenspeed.server.errors import error_response, internal_error, shown
-from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, key_name, tell
+from tokenspeed.server.record import QUIET_PATHS, STATUS_CLIENT_GONE, SpansLike, key_name, tell
 from tokenspeed.server.tenants import tenant_of_request
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -36,27 +37,34 @@ def request_id(asked: str | None) -> str:
 class Identity:
     """The middleware."""
 
-    def __init__(self, app: ASGIApp, log_prompts: bool = False) -> None:
+    def __init__(self, app: ASGIApp, log_prompts: bool = False, spans: SpansLike | None = None) -> None:
         self._app = app
         self._log_prompts = log_prompts
+        self._spans = spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application for one request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        ident = request_id(Headers(scope=scope).get("x-request-id"))
-        caller = Caller(ident, keep_text=self._log_prompts, received_ns=time.monotonic_ns())
+        headers = Headers(scope=scope)
+        caller = Caller(
+            request_id(headers.get("x-request-id")),
+            keep_text=self._log_prompts,
+            received_ns=time.monotonic_ns(),
+            context=trace_context(headers.get("traceparent"), headers.get("tracestate")),
+        )
         CALLER.set(caller)  # for this request's task alone
-        return await _Call(scope, send, caller).run(self._app, receive)
+        return await _Call(scope, send, caller, self._spans).run(self._app, receive)
 
 
 class _Call:
     """One request on its way."""
 
-    def __init__(self, scope: Scope, send: Send, caller: Caller) -> None:
+    def __init__(self, scope: Scope, send: Send, caller: Caller, spans: SpansLike | None) -> None:
         self._scope = scope
         self._send = send
         self._caller = caller
+        self._spans = spans
         self._id = caller.id
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = caller.id
@@ -86,4 +94,4 @@ class _Call:
         if self._scope["path"] not in QUIET_PATHS:
             self._caller.key = key_name(tenant_of_request.get())
             path = shown(self._scope.get("raw_path", b"").decode("latin-1"))
-            tell(f"{self._scope['method']} {path}", self._status, self._begun_s, self._caller)
+            tell(f"{self._scope['method']} {path}", self._status, self._begun_s, self._caller, self._spans)

@@ -35,6 +35,8 @@ async def open_ask(engine: EngineLike, ask: Ask) -> tuple[Batch[OutputLike], lis
         known = [await _known(engine, ask, prompt) for prompt in ask.prompts]
         open_one = partial(engine.generate, namespace=ask.namespace, session=ask.session)
         batch = Batch[OutputLike].opened(partial(open_one, part.prompt, part.sampling) for part in ask.parts)
+        for _ in ask.prompts:
+            engine.meter.asked(ask.n)
         await batch.accepted()
         return batch, known
     except TokenSpeedError as error:

@@ -33,6 +33,7 @@ from tokenspeed.server.health import Probes
 from tokenspeed.server.http import HttpServer
 from tokenspeed.server.metrics import Metrics
 from tokenspeed.server.ports import EngineLike
+from tokenspeed.server.spans import open_spans
 from tokenspeed.server.tenants import TenantEngine
 from tokenspeed.server.unix import UnixDoor
 
@@ -69,7 +70,10 @@ class Sockets(NamedTuple):
 
 
 class Service:
-    """Serves `engine` on `sockets`; `on_ready` is awaited once, when the engine takes requests."""
+    """Serves `engine` on `sockets`; `on_ready` is awaited once, when the engine takes requests.
+
+    The constructor raises `StartError` if spans are wanted and cannot be made.
+    """
 
     def __init__(
         self,
@@ -88,6 +92,8 @@ class Service:
         self._doors: list[Door] = []
         self._notifier = Notifier(service_manager())
         self._access = Access(config.access, config.host)
+        endpoint = config.otlp_traces_endpoint
+        self._spans = open_spans(endpoint, engine.model.served_name) if endpoint else None
 
     @property
     def draining(self) -> bool:
@@ -176,17 +182,18 @@ class Service:
         config, sockets = self._config, self._sockets
         probes = Probes(self._engine, lambda: self.draining)
         engine = TenantEngine(self._engine)
-        metrics = Metrics(engine)
+        metrics = Metrics(engine, vllm_names=config.vllm_metric_names)
         calls = Calls(
             engine,
             probes,
             metrics if config.metrics else None,
             trust_request_chat_template=config.trust_request_chat_template,
             log_prompts=config.log_prompts,
+            spans=self._spans,
         )
         doors: list[Door] = [UnixDoor(calls, sockets.unix, sockets.unix_path, config.request_bytes_max)]
         if sockets.http is not None:
-            app = build_app(engine, config, probes, self._access, metrics)
+            app = build_app(engine, config, probes, self._access, metrics, self._spans)
             most = connections_max(config.connections_max, raise_file_limit())
             doors.append(HttpServer(app, [sockets.http], config.limits, most))
         return doors
@@ -221,6 +228,8 @@ class Service:
             log.error("the engine did not close well within %g s; its processes die with this one", limit_s)
         except Exception:
             log.exception("the engine did not close well")
+        if self._spans is not None and not at_once:
+            await self._spans.close()
 
 
 async def _first(task: asyncio.Task[Any], event: asyncio.Event) -> bool:

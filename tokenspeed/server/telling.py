@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tokenspeed.caller import CALLER
 from tokenspeed.engine.reply import OutputLike, Reply
 from tokenspeed.server.ask import Ask
 from tokenspeed.server.opened import Known
@@ -30,8 +31,11 @@ class ReplyHead(msgspec.Struct, frozen=True):
 
     @classmethod
     def new(cls, kind: str, model: str) -> ReplyHead:
-        """Return the head of a new answer, whose id begins with `kind`."""
-        return cls(f"{kind}-{secrets.token_hex(12)}", int(time.time()), model)
+        """Return the head of a new answer, whose id begins with `kind`, and tell the caller of the id."""
+        ident = f"{kind}-{secrets.token_hex(12)}"
+        if (caller := CALLER.get()) is not None:
+            caller.trail.answer = ident
+        return cls(ident, int(time.time()), model)
 
 
 class Teller(ABC):

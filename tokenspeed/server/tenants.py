@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 
-from tokenspeed.config import DeviceSettings, ModelConfig
+from tokenspeed.caller import Trail
+from tokenspeed.config import DeviceSettings, EngineConfig, ModelConfig
 from tokenspeed.engine.meter import Meter
 from tokenspeed.messages.engine import EndId, SchedulerStats
 from tokenspeed.messages.tokenizer import Prompt
 from tokenspeed.sampling import SamplingParams
-from tokenspeed.server.ports import CheckpointLike, EngineLike, HealthLike, StreamLike
+from tokenspeed.server.ports import CheckpointLike, EngineLike, HealthLike, LoadLike, StreamLike
 
 NOBODY = ""  # the tenant of a server without keys, and of the Unix socket
 NAME_BYTES = 16
@@ -54,6 +55,11 @@ class TenantEngine:
         return hmac.digest(self._secret, parts.encode("utf-8", "surrogatepass"), "sha256")[:NAME_BYTES].hex()
 
     # The rest is the same for everybody.
+
+    @property
+    def config(self) -> EngineConfig:
+        """How the engine was set up."""
+        return self._engine.config
 
     @property
     def model(self) -> ModelConfig:
@@ -105,6 +111,18 @@ class TenantEngine:
     def health(self) -> HealthLike:
         """Return the engine's state."""
         return self._engine.health()
+
+    def load(self) -> LoadLike:
+        """Return how many requests of all tenants are open; not to be told to one."""
+        return self._engine.load()
+
+    def ring_fill(self) -> Mapping[str, int]:
+        """Return the bytes that wait between the engine's processes."""
+        return self._engine.ring_fill()
+
+    def find_caller(self, ident: str) -> Trail | None:
+        """Return the requests of a caller of any tenant; not to be told to one."""
+        return self._engine.find_caller(ident)
 
     async def flush_cache(self) -> int:
         """Forget the cached pages of all tenants."""

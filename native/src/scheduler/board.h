@@ -30,6 +30,9 @@ struct Counters {
   int64_t tokens_decoded = 0;
   int64_t tokens_cached = 0;
   int64_t step_us = 0;
+  int64_t tokens_retracted = 0;
+  int64_t losses = 0;  // requests that ran when the executor was lost
+  int64_t tokens_lost = 0;
 };
 
 class Board {

@@ -31,7 +31,8 @@ void Planner::limits(const Config &config, ts_plan &plan) {
 
 bool Planner::plan(int64_t now_us, ts_plan &plan) {
   const int32_t depth = config_.overlap + (planted(Bug::kDepthIgnored) ? 1 : 0);
-  plan.openings_len = plan.rows_len = plan.ids_len = plan.pages_len = plan.sample_rows = 0;
+  plan.openings_len = plan.rows_len = plan.ids_len = plan.pages_len = plan.sample_rows =
+      plan.tokens = 0;
   if (length(board_.steps) > depth) return false;
   ++round_;
   out_ = &plan;
@@ -254,6 +255,7 @@ void Planner::row(Request &request, int32_t context, int32_t tokens, int32_t ids
   entry[2] = context;
   entry[3] = flags;
   out_->sample_rows += ids_max > 0;
+  out_->tokens += tokens;
   step_.rows.push_back({&request, residency.slot(), context, tokens, ids_max, decode});
   request.pending += ids_max;
   board_.pin(request, step_);

@@ -48,6 +48,8 @@ struct Request {
   Residency &residency() { return *residency_of(state); }
   // Upper bound of tokens that it will ever have KV for.
   int32_t tokens_max() const { return sequence.prompt_tokens() + max_tokens; }
+  // Tokens that have KV, or that a step in flight gives theirs; of one that runs.
+  int32_t computed() const { return decodes(kind()) ? sequence.known() - 1 : planned; }
   // Its rows are to be scored: until the first output, which comes after all scores.
   bool scores() const { return score && sequence.outputs() == 0; }
   int32_t outputs_left() const { return max_tokens - sequence.outputs(); }

@@ -1,5 +1,6 @@
 #include "scheduler/room.h"
 
+#include <algorithm>
 #include <tuple>
 
 namespace ts {
@@ -9,8 +10,7 @@ constexpr int32_t kRetractionsMax = 2;
 
 // Tokens to compute again if `request` is retracted: what others lease stays cached.
 int32_t tokens_lost(Request &request, const Config &config) {
-  const int32_t computed = decodes(request.kind()) ? request.sequence.known() - 1 : request.planned;
-  return computed - request.residency().shared_pages() * config.page_tokens;
+  return request.computed() - request.residency().shared_pages() * config.page_tokens;
 }
 
 // Who gives its pages up (perhaps the one that asks): the one that loses least among those that
@@ -42,6 +42,7 @@ Room make_room(Board &board, Request &request, int32_t tokens, StepId step) {
       if (loser == nullptr) return Room::kComing;
       ++loser->retractions;
       ++board.counters.retractions;
+      board.counters.tokens_retracted += std::max(0, tokens_lost(*loser, board.config()));
       board.post(*loser, Event::kRetract);
       if (loser == &request) return Room::kNone;
     }

@@ -284,7 +284,11 @@ int32_t Scheduler::executor_lost(int64_t now_us) {
   advance(now_us);
   board_.forget_ended();
   const std::vector<Request *> running = board_.running;
-  for (Request *request : running) board_.post(*request, Event::kLost);
+  for (Request *request : running) {
+    ++board_.counters.losses;
+    board_.counters.tokens_lost += request->computed();
+    board_.post(*request, Event::kLost);
+  }
   while (!board_.steps.empty()) {
     const Step step = board_.close_oldest();
     for (const StepRow &row : step.rows) board_.reap(*row.request);
@@ -325,6 +329,9 @@ void Scheduler::stats(ts_scheduler_stats_t &stats) const {
   stats.tokens_decoded = counters.tokens_decoded;
   stats.tokens_cached = counters.tokens_cached;
   stats.step_us = counters.step_us;
+  stats.tokens_retracted = counters.tokens_retracted;
+  stats.losses = counters.losses;
+  stats.tokens_lost = counters.tokens_lost;
   stats.requests_waiting = board_.queue.waiting() + static_cast<int32_t>(board_.retracted.size());
   stats.requests_running = length(board_.running);
   stats.steps_in_flight = length(board_.steps);
