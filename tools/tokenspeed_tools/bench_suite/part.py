@@ -17,7 +17,7 @@ Sizes = Mapping[str, int]
 #: Takes the number of the round, from 0, and measures once.
 Measure = Callable[[int], Values]
 
-Anchor = Literal["hash", "objects", "copy", "gemm", "work", "none"]
+Anchor = Literal["hash", "objects", "copy", "gemm", "work", "wake", "none"]
 
 
 class Kind(NamedTuple):

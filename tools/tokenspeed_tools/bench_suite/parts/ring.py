@@ -47,9 +47,9 @@ PART = Part(
     rounds=7,
     sizes={"divisor": 1},
     figures={
-        "round_trip_200b_us_p50": time_of("us"),
-        "round_trip_200b_us_p99": time_of("us"),
-        "round_trip_200b_cpu_us": time_of("us"),
+        "round_trip_200b_us_p50": time_of("us", "wake"),
+        "round_trip_200b_us_p99": time_of("us", "wake"),
+        "round_trip_200b_cpu_us": time_of("us", "wake"),
         "one_way_200b_per_s": rate_of("messages/s", "work"),
         "one_way_200kb_gb_s": rate_of("GB/s", "work"),
         "round_trip_200b_of_zmq": OF_ZMQ._replace(better="lower"),
