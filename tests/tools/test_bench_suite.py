@@ -74,11 +74,11 @@ def test_another_speed_of_the_machine_is_no_change(
         assert abs(found.percent) < 7.0
 
 
-@given(speeds_of_a_run, speeds_of_a_run, st.floats(1.3, 10.0), works)
-def test_less_work_is_better_on_a_machine_of_any_speed_and_more_is_worse(
-    speeds: list[float], speeds_then: list[float], times: float, work: list[float]
+@given(st.floats(0.05, 20.0), st.floats(0.8, 1.25), st.floats(1.3, 10.0), works)
+def test_less_work_is_better_and_more_is_worse_on_a_machine_of_about_the_same_speed(
+    speed: float, other: float, times: float, work: list[float]
 ) -> None:
-    heavy, light = costs(speeds, [one * times for one in work]), costs(speeds_then, work)
+    heavy, light = costs([speed] * 3, [one * times for one in work]), costs([speed * other] * 3, work)
     for name in ("time", "rate"):
         better, worse = change(light, heavy, name), change(heavy, light, name)
         assert better is not None
@@ -94,6 +94,15 @@ def test_what_both_spreads_cover_is_noise(now: list[float], then: list[float]) -
     assert found is not None
     assert found.noise_percent == max(FLOOR_PERCENT, spread_percent(now) + spread_percent(then))
     assert (found.verdict == NOISE) == (found.size_percent <= found.noise_percent)
+
+
+def test_the_more_the_machine_changed_the_larger_a_change_must_be() -> None:
+    then = costs([1.0] * 3, [1.0] * 3)
+    for speed, verdict in ((1.0, WORSE), (1.2, WORSE), (3.0, NOISE)):
+        found = change(costs([speed] * 3, [1.5] * 3), then, "time")
+        assert found is not None
+        assert found.ratio == pytest.approx(1.5)
+        assert found.verdict == verdict
 
 
 def test_anchors_that_disagree_about_the_machine_are_noise() -> None:
@@ -135,7 +144,7 @@ def test_the_table_tells_what_changed_and_against_what() -> None:
     assert "the machine's speed against then: hash 2.00, copy 2.00" in shown
     assert "wake 2.00; python 3.11 then" in shown
     (time,) = (row.split() for row in shown.splitlines() if row.strip().startswith("time"))
-    assert time == ["time", "us", "<", "1.5", "0%", "1", "+200.0%", "5%", "worse"]
+    assert time == ["time", "us", "<", "1.5", "0%", "1", "+200.0%", "55%", "worse"]
     assert "no earlier line" in table(now, None)
     assert table(now, None).count("  new") == 2
     assert "DOUBT" not in shown

@@ -3,9 +3,10 @@
 A figure goes with an anchor: on a machine that runs at half its speed a time doubles and a rate
 halves. So each round's value is multiplied (a time) or divided (a rate) by the speed that the
 machine had in that round, and the medians of these are compared. A change counts if it is larger
-than the noise: the spreads of both runs and what anchors of one kind disagree by, but at least
-`FLOOR_PERCENT`, which two runs of the same code part by since memory lies elsewhere. Anchors
-disagree when others use memory and caches, or one core of two: then none of them stands for all.
+than the noise: the spreads of both runs, what anchors of one kind disagree by and half of what the
+machine itself changed by, but at least `FLOOR_PERCENT`, which two runs of the same code part by
+since memory lies elsewhere. Anchors disagree when others use memory and caches, or one core of two:
+then none of them stands for all.
 
 Invariant: pure; the same lines give the same verdict.
 """
@@ -20,6 +21,8 @@ from tokenspeed_tools.bench_suite.line import Line, spread_percent
 FLOOR_PERCENT = 5.0
 #: Anchors of one thread, and of all: those beside a figure's own tell how far it can be trusted.
 GROUPS = (("hash", "objects"), ("copy", "gemm", "work"))
+#: A figure follows its anchor, but not to the letter: so much of the machine's change is not believed.
+CORRECTION_SHARE = 0.5
 
 BETTER, WORSE, NOISE = "better", "worse", "within noise"
 
@@ -49,8 +52,8 @@ def change(now: Line, then: Line, name: str) -> Change | None:
         return None
     values, values_then = adjusted(now, name), adjusted(then, name)
     ratio = statistics.median(values) / statistics.median(values_then)
-    apart_percent = disagreement_percent(now, then, figure.anchor)
-    noise_percent = max(FLOOR_PERCENT, spread_percent(values) + spread_percent(values_then) + apart_percent)
+    noise_percent = spread_percent(values) + spread_percent(values_then) + correction_percent(now, then, figure.anchor)
+    noise_percent = max(FLOOR_PERCENT, noise_percent)
     found = Change(ratio, noise_percent, BETTER if (ratio > 1) == (figure.better == "higher") else WORSE)
     return found if found.size_percent > noise_percent else found._replace(verdict=NOISE)
 
@@ -73,8 +76,15 @@ def speeds_against(now: Line, then: Line) -> dict[str, float]:
     }
 
 
-def disagreement_percent(now: Line, then: Line, anchor: str) -> float:
-    """Return how far apart `anchor` and its like are about the machine's change: half the range of what they say."""
+def correction_percent(now: Line, then: Line, anchor: str) -> float:
+    """Return how far the correction by `anchor` may be wrong.
+
+    That is half the range of what it and its like say of the machine's change, and a part of the
+    change itself.
+    """
     speeds = speeds_against(now, then)
+    if anchor not in speeds:
+        return 0.0
     told = [speeds[name] for group in GROUPS if anchor in group for name in group if name in speeds]
-    return (max(told) - min(told)) / 2 / statistics.median(told) * 100 if told else 0.0
+    apart = (max(told) - min(told)) / 2 / statistics.median(told) if told else 0.0
+    return (apart + CORRECTION_SHARE * (max(speeds[anchor], 1 / speeds[anchor]) - 1)) * 100

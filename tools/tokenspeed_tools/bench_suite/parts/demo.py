@@ -62,7 +62,7 @@ def _figures() -> dict[str, Kind]:
 PART = Part(
     name="demo",
     shows="the demo model through HTTP: TTFT, TPOT and tokens/s at 1, 4 and 16 at once, a session of six turns",
-    about_s=70,
+    about_s=90,
     rounds=3,
     sizes={"requests_1": 3, "requests_4": 8, "requests_16": 16, "new_tokens": 64, "turns": traffic.TURNS},
     figures=_figures(),

@@ -85,7 +85,7 @@ def prepare(sizes: Sizes) -> Iterator[Measure]:
 PART = Part(
     name="messages",
     shows="messages between actors to bytes and back: steps of 64 rows, prompts of 50K tokens",
-    about_s=8,
+    about_s=10,
     rounds=7,
     sizes={"budget_ms": 60},
     figures={

@@ -164,9 +164,9 @@ FIGURES = _figures()
 PART = Part(
     name="plan",
     shows="planning a step of 1 to 1,024 rows: the native scheduler, and its face in Python (rows x prompt tokens)",
-    about_s=70,
+    about_s=50,
     rounds=5,
-    sizes={"steps": 400},
+    sizes={"steps": 1000},
     figures=FIGURES,
     prepare=prepare,
 )

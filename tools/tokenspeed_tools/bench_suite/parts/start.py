@@ -50,7 +50,7 @@ def prepare(sizes: Sizes) -> Iterator[Measure]:
 PART = Part(
     name="start",
     shows="imports of each process; an engine of the demo model from nothing to its first token",
-    about_s=40,
+    about_s=50,
     rounds=5,
     sizes={},
     figures={

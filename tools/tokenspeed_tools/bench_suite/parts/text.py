@@ -140,7 +140,7 @@ async def detokenizer_us(model: ModelConfig, ids: list[int], budget_ms: float) -
 PART = Part(
     name="text",
     shows="a turn behind 50K cached tokens, a cold session, a short prompt; each token of a reply",
-    about_s=25,
+    about_s=15,
     rounds=7,
     sizes={
         "session_tokens": 50_000,
