@@ -192,7 +192,7 @@ def test_the_file_gives_the_figures_of_the_client(server: Server, tmp_path: Path
     ways = {"drawn": _figures(read(path.read_bytes()), begin_ns)}
     if trace_processor() is not None:
         ways["sql"] = _asked(path, begin_ns)
-    proof(requests=len(requests), client=figures, **ways, trace_processor=trace_processor() or NO_PROCESSOR)
+    proof(requests=len(requests), client=figures, **ways, with_sql=trace_processor() is not None)
     for found in ways.values():
         assert found == pytest.approx(figures, rel=APART_MAX)
 
