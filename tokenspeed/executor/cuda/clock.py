@@ -112,7 +112,7 @@ def measured_wake_ns() -> float:
         end.record()
         end.synchronize()
         delays_ns.append(time.monotonic_ns() - anchor_ns - anchor.elapsed_time(end) * NS_OF_MS)
-    return max(0.0, min(delays_ns))
+    return max(0.0, float(min(delays_ns)))
 
 
 def _timed_end() -> Any:

@@ -27,7 +27,7 @@ PROBE_LIMIT_S = 600.0  # the first request may load and compile
 TELLING = {
     "/version": ("version",),
     "/health": ("status", "ready"),
-    "/props": ("build_info", "total_slots", "model_path"),
+    "/props": ("build_info", "total_slots"),
     "/get_server_info": ("version", "tp_size", "dp_size", "chunked_prefill_size", "max_running_requests", "dtype"),
 }
 
