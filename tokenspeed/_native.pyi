@@ -42,6 +42,52 @@ class Lib:
     def ts_last_error(self) -> CData: ...
 
     # trace
+    TS_POINT_RECEIVED: int
+    TS_POINT_OPENED: int
+    TS_POINT_TOKENIZE_BEGIN: int
+    TS_POINT_TOKENIZED: int
+    TS_POINT_SUBMITTED: int
+    TS_POINT_WAITS: int
+    TS_POINT_ADMITTED: int
+    TS_POINT_CHUNK: int
+    TS_POINT_RESULT: int
+    TS_POINT_RETRACTED: int
+    TS_POINT_ENDED: int
+    TS_POINT_CANCELLED: int
+    TS_POINT_REFUSED: int
+    TS_POINT_TEXT: int
+    TS_POINT_DELTA: int
+    TS_POINT_WRITTEN: int
+    TS_POINT_FINISHED: int
+    TS_POINT_ENCODE_BEGIN: int
+    TS_POINT_PLAN_BEGIN: int
+    TS_POINT_PLANNED: int
+    TS_POINT_PLAN_SENT: int
+    TS_POINT_PLAN_RECEIVED: int
+    TS_POINT_LAUNCH_BEGIN: int
+    TS_POINT_UPLOADED: int
+    TS_POINT_LAUNCHED: int
+    TS_POINT_COMPUTE_BEGIN: int
+    TS_POINT_STAGE: int
+    TS_POINT_COMPUTE_END: int
+    TS_POINT_IDS_DOWN: int
+    TS_POINT_RESULT_SENT: int
+    TS_POINT_RESULT_RECEIVED: int
+    TS_POINT_APPLIED: int
+    TS_POINT_BATCH_SENT: int
+    TS_POINT_RING_SENT: int
+    TS_POINT_RING_RECEIVED: int
+    TS_POINT_RING_FULL: int
+    TS_POINT_TURN_BEGIN: int
+    TS_POINT_TURN_END: int
+    TS_POINT_GC_BEGIN: int
+    TS_POINT_GC_END: int
+    TS_POINT_STARTED: int
+    TS_WAIT_SLOTS: int
+    TS_WAIT_PAGES: int
+    TS_WAIT_PREFIX: int
+    TS_WAIT_RETRACTED: int
+    TS_WAIT_TURN: int
     TS_TRACE_CAPACITY_MIN: int
     TS_TRACE_CAPACITY_MAX: int
     def ts_trace_bytes(self, capacity: int) -> int: ...

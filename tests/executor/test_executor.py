@@ -17,6 +17,7 @@ from tests.llamas import SIZES, Driver, executor_config, load, outcomes, random_
 from tests.reference import Reference, assert_equal_tokens
 from tokenspeed.errors import StartError
 from tokenspeed.executor.executor import load_executor
+from tokenspeed.ipc.trace import NOWHERE
 from tokenspeed.messages.base import pack_ids, unpack_ids
 from tokenspeed.messages.executor import ROW_DECODE, ROW_SAMPLE, StepPlan
 
@@ -221,9 +222,9 @@ def test_the_device_decides_who_computes(folder: Path, monkeypatch: pytest.Monke
     def progress(phase: str, share: float) -> None:
         """Hear nothing."""
 
-    loaded: object = load_executor(config, progress)
-    assert loaded == (config, progress)
-    assert asked == [config, progress]
+    loaded: object = load_executor(config, progress, NOWHERE)
+    assert loaded == (config, progress, NOWHERE)
+    assert asked == [config, progress, NOWHERE]
 
 
 @pytest.mark.parametrize(
