@@ -63,7 +63,7 @@ test: ## unit tests, transcripts, property tests and a short end to end, at most
 	@tools/doctor
 	@tools/locked $(MAKE) ready-dev ready-model
 	@timeout --foreground --signal=INT $(TEST_LIMIT_S) \
-	  $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile -m "not prove and not kill and not gpu" $(TEST_ARGS) || { code=$$?; \
+	  $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile -m "not prove and not kill and not gpu and not long" $(TEST_ARGS) || { code=$$?; \
 	  [ $$code -ne 124 ] || echo "make test: stopped after its budget of $(TEST_LIMIT_S) s"; exit $$code; }
 
 .PHONY: check
@@ -125,7 +125,7 @@ clean: ## remove build outputs and the environment
 
 # ---- the parts of check ----------------------------------------------------------------------
 
-CHECKS := format lint clang-format words layers types test dist native kill
+CHECKS := format lint clang-format words layers types test long dist native kill
 SOURCES := tokenspeed kernels tools tests native/cffi_build.py setup.py
 
 .PHONY: $(addprefix check-,$(CHECKS))
@@ -143,6 +143,10 @@ check-types:
 	@$(BIN)/mypy
 check-test:
 	@$(MAKE) test TEST_ARGS="-W error $(TEST_ARGS)"
+# What takes seconds each: whole engines in every way, kernels interpreted or compiled.
+check-long:
+	@timeout --foreground --signal=INT $(TEST_LIMIT_S) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile -W error \
+	  -m "long and not prove and not kill and not gpu" $(TEST_ARGS)
 check-dist:
 	@tools/checks/dist $(BIN)/python
 check-native:

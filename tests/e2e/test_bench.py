@@ -11,6 +11,8 @@ from tokenspeed_tools.bench.command import main
 
 from tests.e2e.served import Server, serving
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def server(tiny_model: Path) -> Iterator[Server]:

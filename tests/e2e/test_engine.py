@@ -39,6 +39,7 @@ def test_same_tokens_alone_batched_cold_warm_and_with_every_overlap(tiny_model: 
     assert all(ids == overlapped[0] for ids in overlapped + stepwise)
 
 
+@pytest.mark.long
 def test_retracted_requests_draw_the_same_tokens(tiny_model: Path) -> None:
     prompts = [ids_prompt(seed, 40) for seed in range(5)]
     sampling = SamplingParams(

@@ -23,6 +23,8 @@ from tokenspeed.formats.checkpoint import describe
 from tokenspeed.messages.tokenizer import Chat
 from tokenspeed.text.prompt import load_prompt_builder
 
+pytestmark = pytest.mark.long
+
 PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "prompts.json").read_text())
 BATCH = 16
 TOKENS = 64

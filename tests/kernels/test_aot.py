@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tokenspeed_kernels import REGISTRY, aot
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What a program may have on an H100 or H200.
 SHARED_BYTES_MAX = 227 * 1024
@@ -19,6 +21,7 @@ SPILLING = """
 from tokenspeed_kernels import aot
 from tokenspeed_kernels.gemm import triton_skinny
 from tokenspeed_kernels.gemm.skinny_configs import Config
+
 print(aot.compile_launch(triton_skinny._aot(Config(8, 1024, warps=1), 1, "bf16")).stack_bytes)
 """
 

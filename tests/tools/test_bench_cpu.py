@@ -12,6 +12,7 @@ from tokenspeed_tools.bench_cpu.command import main, table
 from tests.tiny import write_tiny_model
 
 
+@pytest.mark.long
 def test_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(traffic, "NEW_TOKENS", 4)
     monkeypatch.setattr(traffic, "TURNS", 2)

@@ -29,7 +29,10 @@ from tokenspeed.messages.scheduler import ROW_FAILED
 from tokenspeed.model.build import declare_model
 from tokenspeed.model.placement import OneRank
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the executor itself")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the executor itself"),
+]
 
 NUMBERS = np.random.default_rng(8)
 PROMPTS = [NUMBERS.integers(0, 259, size).tolist() for size in (1, 5, 18)]

@@ -21,6 +21,8 @@ from tokenspeed_tools.trace.recording import Recording, record
 from tests.conftest import Record
 from tests.e2e.served import Server
 
+pytestmark = pytest.mark.long
+
 CLIENTS = 8
 ACCOUNTED_MIN = 0.97
 APART_NS = 300_000_000  # a client on a busy machine is late by so much at most

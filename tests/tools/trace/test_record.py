@@ -25,6 +25,8 @@ from tests.conftest import Record
 from tests.e2e.served import Server
 from tests.tools.trace.perfetto_file import NO_PROCESSOR, Found, asked, read, trace_processor
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 CLIENTS = 4
 SESSIONS = 8
