@@ -61,6 +61,19 @@ def test_a_life_alone_goes_through_its_parts_in_order() -> None:
     assert not life.is_open
 
 
+def test_an_answer_that_is_sent_whole_waits_for_no_client() -> None:
+    tape = one_request(3)
+    engine = tape.points["engine"]
+    last = engine[-1]
+    engine[:] = [point for point in engine if point.kind is not Kind.WRITTEN]
+    engine.append(last._replace(kind=Kind.WRITTEN, time_ns=last.time_ns + 50_000_000))
+    past, life = _life(tape)
+    assert life.sent_whole
+    assert life.ttft_ns == life.times(Kind.DELTA)[0] - life.begin_ns
+    assert all("read slowly" not in cause for _, cause in Story(past, life).waits())
+    assert not _life(one_request(3))[1].sent_whole
+
+
 def test_a_life_that_goes_on_lasts_until_now() -> None:
     tape = Tape()
     tape.open(1)

@@ -122,6 +122,8 @@ def _speed(life: Life) -> str:
     if life.ttft_ns is None or life.first_ns is None:
         return ""
     text = f"; the first after {duration(life.ttft_ns)}"
+    if life.sent_whole:
+        text += ", all sent at the end"
     more, rest_ns = life.output_tokens - 1, life.end_ns - life.first_ns
     return f"{text}, then {more / (rest_ns / S):,.1f} tokens/s" if more > 0 and rest_ns > 0 else text
 

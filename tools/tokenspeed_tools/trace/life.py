@@ -101,6 +101,11 @@ class Life(msgspec.Struct, frozen=True):
         return None if self.first_ns is None else self.first_ns - self.begin_ns
 
     @property
+    def sent_whole(self) -> bool:
+        """Return whether its answer was not streamed: all of it was written at once, when it had ended."""
+        return _sent_whole(self.points)
+
+    @property
     def prompt_tokens(self) -> int:
         """Return the tokens of its prompt, 0 if that is not known."""
         return max((p.value for p in self.points if p.kind in (Kind.TOKENIZED, Kind.SUBMITTED)), default=0)
@@ -172,9 +177,15 @@ def _end(points: Sequence[Point]) -> int:
 def _first(points: Sequence[Point]) -> int | None:
     deltas = (point.time_ns for point in points if point.kind is Kind.DELTA)
     delta = next(deltas, None)
-    if delta is None:
-        return None
+    if delta is None or _sent_whole(points):
+        return delta
     return next((p.time_ns for p in points if p.kind is Kind.WRITTEN and p.time_ns >= delta), delta)
+
+
+def _sent_whole(points: Sequence[Point]) -> bool:
+    kinds = [point.kind for point in points if point.kind in (Kind.DELTA, Kind.FINISHED, Kind.WRITTEN)]
+    written_once = kinds.count(Kind.WRITTEN) == 1 and kinds[-1] is Kind.WRITTEN
+    return written_once and Kind.FINISHED in kinds and kinds.count(Kind.DELTA) > 1
 
 
 def _time(change: Change) -> int:

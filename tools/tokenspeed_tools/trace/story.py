@@ -244,6 +244,8 @@ class Story:
 
     def _client_waits(self) -> Iterator[int]:
         """Yield how long each write waited for the client, where that was long and the engine's loop went on."""
+        if self._life.sent_whole:
+            return
         waiting: int | None = None
         for point in self._life.points:
             if point.kind is Kind.DELTA and waiting is None:
