@@ -14,6 +14,8 @@ from tests.actors.world import World, edge, run, to_and_from_home, wait_gone
 from tokenspeed.actors import health
 from tokenspeed.actors.supervisor import State
 
+pytestmark = pytest.mark.long
+
 STALL_S = 0.8
 CHAIN = {"a": ToyConfig(forward_to="b"), "b": ToyConfig(forward_to="home")}
 CHAIN_EDGES = [*to_and_from_home("a", "b"), edge("a", "b")]

@@ -18,6 +18,8 @@ from tests.e2e.served import Server, serving
 from tokenspeed.client import Client
 from tokenspeed.engine.metrics import METRICS
 
+pytestmark = pytest.mark.long
+
 ASKED: dict[str, Any] = {"seed": 7, "max_tokens": 6, "ignore_eos": True}
 HELLO = [{"role": "user", "content": "Hello"}]
 

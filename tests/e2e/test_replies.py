@@ -17,6 +17,8 @@ from tokenspeed.engine import AsyncEngine
 from tokenspeed.sampling import SamplingParams
 from tokenspeed.text.prompt import PromptBuilder, load_prompt_builder
 
+pytestmark = pytest.mark.long
+
 ASKED = "Write a few words, in any language or in code, about the number"
 AT_ONCE = 8
 

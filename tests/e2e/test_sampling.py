@@ -24,6 +24,8 @@ from tokenspeed.messages.base import pack_ids, unpack_ids
 from tokenspeed.messages.tokenizer import Ids, Text
 from tokenspeed.sampling import SamplingParams
 
+pytestmark = pytest.mark.long
+
 DAMAGED = 16_000
 T = TypeVar("T")
 

@@ -17,6 +17,8 @@ from tests.e2e.harness import children
 from tests.e2e.served import Server, serving
 from tests.server.hostile import HOSTILE
 
+pytestmark = pytest.mark.long
+
 ANN, BOB, ROOT = ({"x-api-key": key} for key in ("ann-sesame", "bob-sesame", "root-sesame"))
 CHAT = "/v1/chat/completions"
 LONG = {"messages": [{"role": "user", "content": "Tell me of ships. " * 8}], "temperature": 0, "ignore_eos": True}

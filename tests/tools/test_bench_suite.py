@@ -26,6 +26,8 @@ from tokenspeed_tools.bench_suite.runner import PartError, measured_alone, run
 from tokenspeed_tools.bench_suite.table import number, table
 from tokenspeed_tools.bench_suite.written import text
 
+pytestmark = pytest.mark.long
+
 TIME, RATE, RATIO = time_of("us", "hash"), rate_of("1/s", "hash"), Kind("x", "lower", "none")
 SPEEDS = {"hash": 2.0, "copy": 8.0, "gemm": 100.0, "work": 50.0, "objects": 1.0, "wake": 20.0}
 

@@ -15,6 +15,8 @@ from tokenspeed_tools.bench.summary import summarise
 
 from tests.tools.bench.fake_server import FakeServer, serving
 
+pytestmark = pytest.mark.long
+
 SHORT = "--input-tokens 40 --output-tokens 4 --warmup 1"
 AGENT = "--system-tokens 30 --repository-tokens 40 --first-turn-tokens 50 --turn-tokens 40 --output-tokens 4 --warmup 1"
 PROBES = 4  # short requests before a run
