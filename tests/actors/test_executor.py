@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,10 @@ from tests.actors.said import Said, quiet
 from tokenspeed.actors import executor as module
 from tokenspeed.actors.executor import ExecutorActor
 from tokenspeed.config import ExecutorConfig, ModelConfig
+from tokenspeed.errors import EngineError, UserError
 from tokenspeed.executor.face import StepOutcome
 from tokenspeed.ipc.wakeup import clear_wakeup, create_wakeup, signal_wakeup
+from tokenspeed.kernel_slices import KernelSlice, read_slices
 from tokenspeed.messages.base import Message
 from tokenspeed.messages.executor import StepPlan
 from tokenspeed.messages.scheduler import ExecutorReady, StepFailed, StepResult
@@ -31,6 +34,7 @@ class Puppet:
         self.submitted: list[int] = []
         self.forgotten = 0
         self.closed = False
+        self.refuses = False
         self._outcomes: list[StepOutcome] = []
         self._wakeup = create_wakeup()
 
@@ -57,6 +61,15 @@ class Puppet:
         """Drop what has ended."""
         self.forgotten += 1
         self._outcomes.clear()
+
+    def begin_profile(self) -> None:
+        """Refuse, if told to."""
+        if self.refuses:
+            raise UserError("no kernels here", code="no_profile")
+
+    def end_profile(self) -> list[KernelSlice]:
+        """Return one kernel."""
+        return [KernelSlice("matmul", 1, 2, 7)]
 
     def close(self) -> None:
         """Note it."""
@@ -224,3 +237,24 @@ def test_forgotten_steps_may_take_their_time_first(monkeypatch: pytest.MonkeyPat
         assert len(scene.errors) == 1
 
     hung(monkeypatch, act)
+
+
+def test_one_profile_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """While it is made another one is refused; the leave that it takes of the watch ends with it, whatever its end."""
+    announced: list[tuple[str, float]] = []
+
+    async def act(scene: Scene) -> None:
+        scene.actor._phase = lambda text, limit_s: announced.append((text, limit_s))
+        making = asyncio.create_task(scene.actor.profile(0.02, tmp_path / "first"))
+        await asyncio.sleep(0)
+        with pytest.raises(EngineError, match="is being made") as refused:
+            await scene.actor.profile(0.01, tmp_path / "second")
+        assert refused.value.status == 409
+        await making
+        assert read_slices(tmp_path / "first") == [KernelSlice("matmul", 1, 2, 7)]
+        scene.puppet.refuses = True
+        with pytest.raises(UserError, match="no kernels here"):
+            await scene.actor.profile(0.01, tmp_path / "third")
+        assert [limit_s > 0 for _, limit_s in announced] == [True, False, True, False]
+
+    play(monkeypatch, act)

@@ -12,8 +12,11 @@ import pytest
 
 from tests.actors.toys import Item, Order, ToyConfig
 from tests.actors.world import RING_BYTES, World, edge, run, to_and_from_home
+from tokenspeed.actors.mailbox import BACKLOG_BYTES_MAX
 from tokenspeed.actors.supervisor import ActorSpec, EdgeSpec, State, Supervisor
-from tokenspeed.errors import EngineError, StartError
+from tokenspeed.errors import EngineError, StartError, UserError
+from tokenspeed.observe.attach import attach
+from tokenspeed.observe.page import Word
 
 ONE = {"a": ToyConfig()}
 
@@ -101,8 +104,12 @@ def test_reading_pauses_while_a_receiver_does_not_keep_up() -> None:
         toys = {"a": ToyConfig(forward_to="b"), "b": ToyConfig(forward_to="home", item_takes_s=0.001)}
         edges = [*to_and_from_home("a", "b"), edge("a", "b")]
         async with World(toys, edges) as world:
+            engine = await asyncio.to_thread(attach, world.supervisor.folder.socket_path)
+            line = engine.page.line(0)
             world.send("a", Order("flood", 400))  # 26 MB
-            await world.until(lambda: len(world.items("b")) > 0)
+            # Until the turn with the flood is over: what came meanwhile would be read in the same turn.
+            await world.until(lambda: line[Word.BACKLOG_BYTES] > BACKLOG_BYTES_MAX)
+            engine.close()
             world.send("a", Order("count"))
             await world.until(lambda: len(world.reports("a")) == 2)
             world.send("b", Order("count"))
@@ -279,3 +286,27 @@ def _supervisor(*actors: ActorSpec) -> Supervisor:
 
 def _ignore(*_: object) -> None:
     return
+
+
+def test_an_actor_is_profiled_on_request() -> None:
+    """The file is the caller's; one that gives up leaves none; a refusal and a death are told."""
+
+    async def main() -> None:
+        async with World(ONE, to_and_from_home("a")) as world:
+            supervisor = world.supervisor
+            path = await supervisor.profile("a", 0.01)
+            assert path.read_text() == "kernels"
+            path.unlink()
+            with pytest.raises(UserError, match="toys play forward"):
+                await supervisor.profile("a", -1)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(supervisor.profile("a", 0.3), 0.05)
+            await supervisor.profile("a", 0.4)
+            assert [each.name for each in supervisor.folder.path.glob("profile.*")] == ["profile.4"]
+            dying = asyncio.create_task(supervisor.profile("a", 60))
+            await asyncio.sleep(0.05)
+            world.signal("a", signal.SIGKILL)
+            with pytest.raises(EngineError, match="killed by SIGKILL"):
+                await dying
+
+    run(main())

@@ -112,6 +112,13 @@ class Toy(Actor):
         """Tell the home."""
         self._outbox.send("home", Report(f"peer {peer}", epoch))
 
+    async def profile(self, seconds: float, path: Path) -> None:
+        """Play for a while; what is below nothing is refused."""
+        if seconds < 0:
+            raise UserError("toys play forward", code="no_profile")
+        await asyncio.sleep(seconds)
+        await asyncio.to_thread(path.write_text, "kernels")
+
     async def stop(self) -> None:
         """Say goodbye where the tests can see it."""
         if self._config.lives:

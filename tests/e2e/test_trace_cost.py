@@ -59,7 +59,9 @@ def _recorder(server: Server, out: Path) -> Iterator[None]:
     process = subprocess.Popen(
         [*command, "--seconds", "600", "--format", "points", "-o", str(out)], stderr=subprocess.PIPE, text=True
     )
-    time.sleep(1.5)  # it has attached, and what its start took is over
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("record "):
+        assert process.poll() is None, "the recorder has ended"
     try:
         yield
     finally:
@@ -87,7 +89,6 @@ def test_a_recorder_costs_little(demo_model: Path, tmp_path: Path, proof: Record
                     with _recorder(server, tmp_path / f"{pair}.points"):
                         rates[watched] = asyncio.run(_all(server.url))
                 else:
-                    time.sleep(1.5)
                     rates[watched] = asyncio.run(_all(server.url))
             ratios.append(rates[False] / rates[True])
     recording = load(tmp_path / f"{PAIRS - 1}.points")

@@ -47,6 +47,7 @@ class ExecutorActor(Actor):
         self._outstanding = 0  # steps whose outcome is awaited
         self._forgotten = 0  # steps of a dead scheduler that may still run ahead of them
         self._step_s_max = 0.0
+        self._is_profiled = False
         self._watch: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -80,11 +81,17 @@ class ExecutorActor(Actor):
 
     async def profile(self, seconds: float, path: Path) -> None:
         """Observe the executor's kernels; the loop stands still while the profiler begins and ends."""
+        if self._is_profiled:
+            raise EngineError("A profile is being made; wait for its end.", status=409, code="busy")
+        self._is_profiled = True
         self._phase("profiler", seconds + PROFILER_LIMIT_S)
-        self._executor.begin_profile()
-        await asyncio.sleep(seconds)
-        write_slices(path, self._executor.end_profile())
-        self._phase("", 0.0)
+        try:
+            self._executor.begin_profile()
+            await asyncio.sleep(seconds)
+            write_slices(path, self._executor.end_profile())
+        finally:
+            self._phase("", 0.0)
+            self._is_profiled = False
 
     async def stop(self) -> None:
         """Wait for the step in hand; drop the others."""

@@ -198,8 +198,6 @@ class Life:
 
 
 def _settle(asked: asyncio.Future[None], error: ErrorInfo | None) -> None:
-    if asked.done():
-        return  # who asked has gone
     if error is None:
         asked.set_result(None)
     else:

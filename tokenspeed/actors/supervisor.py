@@ -148,7 +148,12 @@ class Supervisor:
             raise EngineError(f"The {name} is not running.", status=503, code="not_ready")
         self._profiles += 1
         path = self._folder.path / f"profile.{self._profiles}"
-        await life.profile(Profile(self._profiles, seconds, str(path)))
+        asked = life.profile(Profile(self._profiles, seconds, str(path)))
+        try:
+            await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            asked.add_done_callback(lambda _: path.unlink(missing_ok=True))  # nobody is left to remove it
+            raise
         return path
 
     async def stop(self, timeout_s: float = 5.0) -> None:

@@ -65,7 +65,6 @@ from tokenspeed.messages.tokenizer import (
 from tokenspeed.points import Kind
 from tokenspeed.sampling import UINT64_MAX, SamplingParams
 
-DELTA = int(Kind.DELTA)
 CALL_LIMIT_S = 10.0
 PROFILE_S_MAX = 60.0
 FIRST_TOKEN_LIMIT_S = 60.0
@@ -109,7 +108,6 @@ class AsyncEngine:
         self._fence_epoch: int | None = None
         self._started = False
         self._draining = False
-        self._profiling = asyncio.Lock()
         self._lost = ""
         self._idle = asyncio.Event()
         self._idle.set()
@@ -240,15 +238,13 @@ class AsyncEngine:
     async def profile(self, seconds: float) -> Path:
         """Observe the GPU's kernels for `seconds`; return the file with them (`kernel_slices`), which is the caller's.
 
-        Raises `UserError` where there is no GPU, or for a time that is out of bounds.
+        Raises `UserError` where there is no GPU, or for a time that is out of bounds, `EngineError` (409) while
+        another profile is made. A caller that is cancelled does not end the profile, and gets no file.
         """
         self._check_started()
         if not 0 < seconds <= PROFILE_S_MAX:
             raise UserError(f"seconds is {seconds:g}; allowed are up to {PROFILE_S_MAX:g}.", param="seconds")
-        if self._profiling.locked():
-            raise EngineError("A profile is being made; wait for its end.", status=409, code="busy")
-        async with self._profiling:
-            return await self._supervisor.profile("executor", seconds)
+        return await self._supervisor.profile("executor", seconds)
 
     async def tokenize(self, prompt: Prompt, *, namespace: str = "") -> list[int]:
         """Return the ids that `prompt` has in `namespace`, however long; raise `UserError` as `generate` would."""
@@ -363,7 +359,6 @@ class AsyncEngine:
                     known = max(message.first, len(stream.delivered))
                     self.meter.output(message, max(0, message.first + len(message.ids) // 4 - known))
                     stream.push(message)
-                    self.trace.point(DELTA, message.request, value=len(stream.delivered))
             case Accepted():
                 if (stream := self._streams.get(message.request)) is not None:
                     stream.accept(message.prompt_tokens)

@@ -25,7 +25,7 @@ from tokenspeed.messages.engine import OutputDelta
 from tokenspeed.messages.tokenizer import Chat, GenerateRequest, Prompt, Text
 from tokenspeed.points import Finish, Kind
 
-WRITTEN = int(Kind.WRITTEN)
+DELTA, WRITTEN = int(Kind.DELTA), int(Kind.WRITTEN)
 
 
 class _End(Enum):
@@ -153,6 +153,7 @@ class Stream:
             prompt_logprobs=delta.prompt_logprobs if is_first else None,
         )
         self._outputs.append(output)
+        self._trace.point(DELTA, self.request, 0, len(self.delivered))
         if self._first_s is None:
             self._first_s = time.monotonic() - self._begun_s
             self._times = delta.times

@@ -41,14 +41,13 @@ NO_EVENT = 0  # one that has come
 class Flight:
     """A step under way, or one that failed before it began, and says why.
 
-    `copy` is the host buffer that it holds, `launched` what comes down, `mark` when the GPU did it.
+    `copy` is the host buffer that it holds, `work` what comes down and when the GPU did it.
     """
 
     step: int
     begin_us: int
     copy: int
-    launched: Launched | None
-    mark: Mark | None = None
+    work: tuple[Launched, Mark] | None
     failure: str = ""
     dropped: bool = False
 
@@ -158,7 +157,7 @@ class CudaExecutor:
             self._fail(plan, f"the GPU is out of memory: {error}")
 
     def _fail(self, plan: StepPlan, failure: str) -> None:
-        self._flights.append(Flight(plan.step, 0, NO_COPY, None, failure=failure))
+        self._flights.append(Flight(plan.step, 0, NO_COPY, None, failure))
         self._waiter.wait(NO_EVENT, plan.step)
 
     def _launch(self, plan: StepPlan) -> None:
@@ -168,14 +167,15 @@ class CudaExecutor:
         copy = self._free[0]
         launched, mark = self.runner.launch(checked, copy, self._clock, plan.step)
         self._free.popleft()
-        self._flights.append(Flight(plan.step, begin_us, copy, launched, mark))
+        self._flights.append(Flight(plan.step, begin_us, copy, (launched, mark)))
         self._waiter.wait(mark.end.cuda_event, plan.step)
 
     def _outcome(self, flight: Flight, done_us: int) -> StepOutcome:
-        if flight.launched is None or flight.mark is None:
+        if flight.work is None:
             return StepOutcome(flight.step, 0, b"", b"", flight.failure)
         step_us = done_us - max(flight.begin_us, self._ended_us)
         self._ended_us = done_us
-        self._clock.read(flight.mark, flight.step, done_us)
-        brought = read(flight.launched, self.runner.download, flight.copy)
+        launched, mark = flight.work
+        self._clock.read(mark, flight.step, done_us)
+        brought = read(launched, self.runner.download, flight.copy)
         return StepOutcome(flight.step, step_us, failure="", **brought._asdict())

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
@@ -29,9 +30,10 @@ import httpx
 import torch
 
 from tokenspeed.demo import find_demo
+from tokenspeed_tools.bench.client import Client
 from tokenspeed_tools.bench_cpu.engines import OWN, started
 from tokenspeed_tools.bench_cpu.in_process import Transformers
-from tokenspeed_tools.bench_cpu.traffic import LIMIT_S, REQUESTS, crowd, session
+from tokenspeed_tools.bench_cpu.traffic import REQUESTS, crowd, session
 from tokenspeed_tools.bench_gpu.machine import commit
 
 IN_PROCESS = "transformers"
@@ -112,13 +114,10 @@ def _measure(name: str, command: str, options: argparse.Namespace) -> Iterator[L
         yield {"kind": "start", **known, "ready_s": round(running.ready_s, 1), "memory_mib": running.memory_mib}
 
         async def measured(concurrency: int) -> Line:
-            async with httpx.AsyncClient(base_url=running.url, timeout=LIMIT_S) as client:
+            with contextlib.closing(Client(running.url)) as client:
                 if concurrency:
-                    return {
-                        "kind": "crowd",
-                        "concurrency": concurrency,
-                        **await crowd(client, running.model, concurrency),
-                    }
+                    figures = await crowd(client, running.model, concurrency)
+                    return {"kind": "crowd", "concurrency": concurrency, **figures}
                 return {"kind": "session", **await session(client, running.model)}
 
         for concurrency in (*options.concurrency, *(() if options.no_session else (0,))):

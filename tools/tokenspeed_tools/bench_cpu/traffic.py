@@ -1,7 +1,7 @@
 """What is asked of every engine, and the times at which its tokens come.
 
-Owns the prompts, drawn from a seed, and the reading of one stream. It does not know which engine
-answers: any that speaks OpenAI's chat completions with `ignore_eos` will do.
+Owns the prompts, drawn from a seed; requests are sent and read by the client of `bench`. It does not know
+which engine answers: any that speaks OpenAI's chat completions with `ignore_eos` will do.
 
 Invariant: engines get the same prompts in the same order; none is sent twice to one engine, so that
 only a session finds its own past in a prefix cache.
@@ -10,14 +10,17 @@ only a session finds its own past in a prefix cache.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import statistics
-import time
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+from tokenspeed_tools.bench.ask import Ask, Place
+from tokenspeed_tools.bench.asking import Asking
+from tokenspeed_tools.bench.client import Client
+from tokenspeed_tools.bench.http import now
+from tokenspeed_tools.bench.lag import LoopWatch
+from tokenspeed_tools.bench.plan import Message
 
 NEW_TOKENS = 128
 PROMPT_WORDS = 28  # 58 tokens or so with the demo model's chat template and system message
@@ -28,14 +31,13 @@ TURNS = 6
 FIRST_TURN_WORDS = 560
 TURN_WORDS = 200
 TURN_TOKENS = 80
+SESSION = 1 << 20  # of the conversation; the requests of a crowd are sessions of their own, from 0 on
 
 TEXT = (
     "the parser reads a line of each file and keeps every token with its place so that an error can name it "
     "while another part counts words lines and pages before it asks for more room on the way out of here"
 )
 WORDS = TEXT.split()
-
-Message = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -64,40 +66,20 @@ def words(seed: int, count: int) -> str:
     return " ".join(random.Random(seed).choices(WORDS, k=count))
 
 
-async def ask(client: httpx.AsyncClient, model: str, messages: list[Message], new_tokens: int) -> Answer:
-    """Send one request and read its stream."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": messages,
-        "max_tokens": new_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    begin_s = time.perf_counter()
-    times_s: list[float] = []
-    pieces: list[str] = []
-    usage: dict[str, int] = {}
-    async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
-        if reply.status_code != 200:
-            raise RuntimeError(f"{reply.status_code}: {(await reply.aread()).decode()[:300]}")
-        async for line in reply.aiter_lines():
-            if not line.startswith("data: ") or line == "data: [DONE]":
-                continue
-            chunk = json.loads(line[6:])
-            usage = chunk.get("usage") or usage
-            piece = chunk["choices"][0]["delta"].get("content") if chunk.get("choices") else None
-            if piece:
-                times_s.append(time.perf_counter())
-                pieces.append(piece)
-    if not times_s:
-        raise RuntimeError("a reply had no text")
-    return Answer(begin_s, times_s, usage.get("completion_tokens", 0), usage.get("prompt_tokens", 0), "".join(pieces))
+async def ask(client: Client, model: str, messages: list[Message], new_tokens: int, session: int) -> Answer:
+    """Send one request of `session` and read its stream; raise `RuntimeError` if that failed."""
+    begin_s = now()
+    request = Ask(Place(0, session, 0, False, begin_s), 0.0, LoopWatch())
+    error = await request.run(client, Asking("chat", model), messages, new_tokens, LIMIT_S)
+    if error is not None:
+        raise RuntimeError(error)
+    line = request.record(None, None, None)
+    times_s = [at_s for at_s, _ in line.chunks]
+    return Answer(begin_s, times_s, line.output_tokens, line.prompt_tokens or 0, request.reply.text)
 
 
 async def crowd(
-    client: httpx.AsyncClient, model: str, concurrency: int, requests: int = 0, new_tokens: int = 0
+    client: Client, model: str, concurrency: int, requests: int = 0, new_tokens: int = 0
 ) -> dict[str, float]:
     """Keep `concurrency` requests open until all are answered; return the figures.
 
@@ -109,14 +91,15 @@ async def crowd(
         own = []
         for number in waiting:
             prompt = words(1000 * concurrency + number, PROMPT_WORDS)
-            own.append(await ask(client, model, [{"role": "user", "content": prompt}], new_tokens or NEW_TOKENS))
+            messages = [{"role": "user", "content": prompt}]
+            own.append(await ask(client, model, messages, new_tokens or NEW_TOKENS, number))
         return own
 
-    begin_s = time.perf_counter()
+    begin_s = now()
     answers = [
         answer for own in await asyncio.gather(*(one_after_the_other() for _ in range(concurrency))) for answer in own
     ]
-    return summary(answers, time.perf_counter() - begin_s)
+    return summary(answers, now() - begin_s)
 
 
 def summary(answers: list[Answer], took_s: float) -> dict[str, float]:
@@ -130,14 +113,14 @@ def summary(answers: list[Answer], took_s: float) -> dict[str, float]:
     }
 
 
-async def session(client: httpx.AsyncClient, model: str) -> dict[str, Any]:
+async def session(client: Client, model: str) -> dict[str, Any]:
     """Hold a conversation of `TURNS` turns; return the milliseconds to the first token of each."""
     messages: list[Message] = []
     answers = []
     for turn in range(TURNS):
         text = words(7 + turn, TURN_WORDS if turn else FIRST_TURN_WORDS)
         messages.append({"role": "user", "content": text})
-        answers.append(await ask(client, model, messages, TURN_TOKENS))
+        answers.append(await ask(client, model, messages, TURN_TOKENS, SESSION))
         messages.append({"role": "assistant", "content": answers[-1].text})
     return {
         "prompt_tokens": [answer.prompt_tokens for answer in answers],

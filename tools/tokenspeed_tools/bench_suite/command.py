@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tokenspeed.cli.screen import Screen
 from tokenspeed_tools.bench_suite import compare
 from tokenspeed_tools.bench_suite.book import Book, commit_of, versions
 from tokenspeed_tools.bench_suite.line import SCHEMA, Line
@@ -26,7 +27,6 @@ from tokenspeed_tools.bench_suite.part import Part
 from tokenspeed_tools.bench_suite.registry import chosen
 from tokenspeed_tools.bench_suite.runner import measured_alone
 from tokenspeed_tools.bench_suite.table import table
-from tokenspeed_tools.progress import bar
 from tokenspeed_tools.prove.ledger import machine, machine_kind
 
 
@@ -66,9 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     book = Book(options.path)
     known = _known()
     failed: list[str] = []
-    for number, part in enumerate(options.only):
+    screen = Screen(sys.stderr)
+    for number, part in enumerate(options.only, 1):
         rounds = options.rounds or part.rounds
-        bar("bench", number, len(options.only), f"{part.name}, {rounds} rounds in about {part.about_s} s: {part.shows}")
+        begun = f"{part.name}, {rounds} rounds in about {part.about_s} s: {part.shows}"
+        screen.progress(f"bench: {number}/{len(options.only)} {begun}")
         load = round(os.getloadavg()[0], 1)
         try:
             measured = measured_alone(part.name, rounds)
@@ -77,12 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         line = Line(part=part.name, sizes=dict(part.sizes), load=load, **known, **measured._asdict())
         then = book.last(line, options.against)
-        print(f"\n{table(line, then)}", flush=True)
+        screen.say()
+        print(table(line, then), flush=True)
         failed += _too_bad(line, then, options.fail_above)
         if not options.dry_run:
             book.add(line)
-    bar("bench", len(options.only), len(options.only), "done\n")
-    print("".join(f"bench: {text}\n" for text in failed), end="", file=sys.stderr)
+    for text in failed:
+        screen.complain(f"bench: {text}")
     return 1 if failed else 0
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
-from tokenspeed_tools.progress import bar
+from tokenspeed.cli.screen import Screen
 from tokenspeed_tools.prove import registry
 from tokenspeed_tools.prove.ledger import Ledger
 from tokenspeed_tools.prove.registry import Proof
@@ -21,9 +22,9 @@ def figures_text(outcome: Outcome) -> str:
 
 def prove(proofs: list[Proof], ledger: Ledger, repository: Path) -> dict[str, Outcome]:
     """Run what is given, one after the other, and write each down as it ends."""
-    outcomes = {}
+    screen, outcomes = Screen(sys.stderr), {}
     for done, proof in enumerate(proofs):
-        bar("prove", done, len(proofs), proof.name)
+        screen.progress(f"prove: {done + 1}/{len(proofs)} {proof.name}")
         outcome = run(proof, repository)
         outcomes[proof.name] = outcome
         ledger.add(
@@ -33,7 +34,7 @@ def prove(proofs: list[Proof], ledger: Ledger, repository: Path) -> dict[str, Ou
             seconds=outcome.seconds,
             reason=outcome.reason,
         )
-    bar("prove", len(proofs), len(proofs), "done\n" if proofs else "")
+    screen.say(f"prove: {len(outcomes)} done")
     return outcomes
 
 

@@ -17,7 +17,7 @@ from tokenspeed.points import Kind, Point
 from tokenspeed_tools.trace.perfetto import Picture, Slice
 from tokenspeed_tools.trace.recording import Recording
 from tokenspeed_tools.trace.rings import Message
-from tokenspeed_tools.trace.steps import Step
+from tokenspeed_tools.trace.steps import Step, pairs
 
 FIRST_RANK = 10  # behind steps, requests and counters
 OF_RINGS = (Kind.RING_SENT, Kind.RING_RECEIVED, Kind.RING_FULL)
@@ -82,31 +82,17 @@ def _draw_kernels(picture: Picture, process: int, kernels: Sequence[KernelSlice]
 
 
 def _turns(points: Sequence[Point]) -> Iterator[Slice]:
-    begun: Point | None = None
-    for point in points:
-        if point.kind is Kind.TURN_BEGIN:
-            begun = point
-        elif point.kind is Kind.TURN_END and begun is not None:
-            yield Slice("turn", begun.time_ns, point.time_ns, {"records": point.value})
-            begun = None
+    for begun, ended in pairs(points, Kind.TURN_BEGIN, Kind.TURN_END):
+        yield Slice("turn", begun.time_ns, ended.time_ns, {"records": ended.value})
 
 
 def _collections(points: Sequence[Point]) -> Iterator[Slice]:
-    begun: Point | None = None
-    for point in points:
-        if point.kind is Kind.GC_BEGIN:
-            begun = point
-        elif point.kind is Kind.GC_END and begun is not None:
-            yield Slice("collect", begun.time_ns, point.time_ns, {"generation": begun.value})
-            begun = None
+    for begun, ended in pairs(points, Kind.GC_BEGIN, Kind.GC_END):
+        yield Slice("collect", begun.time_ns, ended.time_ns, {"generation": begun.value})
 
 
 def _computations(points: Sequence[Point], kinds: Mapping[int, str]) -> Iterator[Slice]:
     """Yield when the device worked, each step named by its kind."""
-    begun: Point | None = None
-    for point in points:
-        if point.kind is Kind.COMPUTE_BEGIN:
-            begun = point
-        elif point.kind is Kind.COMPUTE_END and begun is not None and begun.step == point.step:
-            yield Slice(kinds.get(point.step, "step"), begun.time_ns, point.time_ns, {"step": point.step})
-            begun = None
+    for begun, ended in pairs(points, Kind.COMPUTE_BEGIN, Kind.COMPUTE_END):
+        if begun.step == ended.step:
+            yield Slice(kinds.get(ended.step, "step"), begun.time_ns, ended.time_ns, {"step": ended.step})

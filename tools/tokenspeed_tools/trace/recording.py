@@ -20,15 +20,15 @@ import msgspec
 import numpy as np
 
 from tokenspeed.errors import UserError
+from tokenspeed.ipc.trace import KINDS
 from tokenspeed.kernel_slices import KernelSlice
 from tokenspeed.observe.attach import Attachment, Topology, attach
-from tokenspeed.points import Kind, Point
+from tokenspeed.points import Point
 
 MAGIC = b"tokenspeed points 1\n"
 # A buffer holds 65,536 points. The busiest actor writes some ten thousand a second.
 POLL_S = 0.1
 COLUMNS = len(Point._fields)
-KINDS = {int(kind): kind for kind in Kind}
 Progress = Callable[[float, int], None]
 
 

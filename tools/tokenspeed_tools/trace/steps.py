@@ -140,15 +140,20 @@ class Busy:
         return sum(each.end_ns - each.begin_ns for each in self.within(span))
 
 
-def between(points: Sequence[Point], begin: Kind, end: Kind) -> Iterator[Span]:
-    """Yield the spans from each point `begin` to the next point `end`, in the order of time."""
-    begun: int | None = None
+def pairs(points: Sequence[Point], begin: Kind, end: Kind) -> Iterator[tuple[Point, Point]]:
+    """Yield each point `begin` with the next point `end`, in the order of time."""
+    begun: Point | None = None
     for point in points:
         if point.kind is begin:
-            begun = point.time_ns
+            begun = point
         elif point.kind is end and begun is not None:
-            yield Span(begun, point.time_ns)
+            yield begun, point
             begun = None
+
+
+def between(points: Sequence[Point], begin: Kind, end: Kind) -> Iterator[Span]:
+    """Yield the spans of `pairs`."""
+    return (Span(first.time_ns, last.time_ns) for first, last in pairs(points, begin, end))
 
 
 def turns(points: Sequence[Point]) -> Busy:

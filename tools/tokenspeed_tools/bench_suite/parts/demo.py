@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
-import httpx
-
+from tokenspeed_tools.bench.client import Client
 from tokenspeed_tools.bench_cpu import traffic
 from tokenspeed_tools.bench_cpu.engines import Running
 from tokenspeed_tools.bench_suite.model import demo_model, own_engine
@@ -35,7 +34,7 @@ def prepare(sizes: Sizes) -> Iterator[Measure]:
 async def served(running: Running, sizes: Sizes) -> Values:
     """Return the figures of one engine."""
     values: dict[str, float] = {}
-    async with httpx.AsyncClient(base_url=running.url, timeout=traffic.LIMIT_S) as client:
+    with contextlib.closing(Client(running.url)) as client:
         for concurrency in CONCURRENCIES:
             requests = sizes[f"requests_{concurrency}"]
             crowd = await traffic.crowd(client, running.model, concurrency, requests, sizes["new_tokens"])
